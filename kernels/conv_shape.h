@@ -23,6 +23,18 @@ static inline int ampk_conv_out(const struct ampk_conv_shape *s, int side, int w
     return (side + 2 * s->pad - window) / s->stride + 1;
 }
 
+/* One image of what the forward operations write. */
+struct ampk_conv_result {
+    int c, h, w;
+};
+
+static inline struct ampk_conv_result ampk_conv_result(const struct ampk_conv_shape *s)
+{
+    if (s->transposed) return (struct ampk_conv_result){s->c, s->h, s->w};
+    return (struct ampk_conv_result){s->k, ampk_conv_out(s, s->h, s->kh),
+                                     ampk_conv_out(s, s->w, s->kw)};
+}
+
 /* Master weights: float [k][c/groups][kh][kw]. */
 static inline size_t ampk_conv_weight_count(const struct ampk_conv_shape *s)
 {

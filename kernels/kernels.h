@@ -83,13 +83,20 @@ struct ampk_tensor {
 
 /* Convolution of an n x c x h x w input with k filters of (c/groups) x kh x kw. The output is
  * n x k x oh x ow with oh = (h+2*pad-kh)/stride+1, and ow likewise. A connected layer is the case
- * kh=h, kw=w, pad=0: Darknet stores its weights as [k][c][h][w], too. */
+ * kh=h, kw=w, pad=0: Darknet stores its weights as [k][c][h][w], too.
+ *
+ * transposed (Darknet's [deconvolutional]): input and output change places. The operations below
+ * read an x of n x k x oh x ow and write a y of n x c x h x w, by the sums that are the data
+ * gradient of the convolution, with the same weights; bias and statistics have c channels. dx has
+ * x's shape and dy has y's. Fusions with another layer are for the convolution alone: backends
+ * answer false if asked about them. */
 struct ampk_conv_shape {
     int n, c, h, w;
     int k, kh, kw, stride, pad, groups;
     enum ampk_compute compute;
     bool forward_only; /* backward is never called: keep no weights and no gradient for it */
     bool biased;       /* conv_bias_forward will be called: reserve what it needs */
+    bool transposed;
 };
 
 struct ampk_context; /* a backend's threads, streams, workspace */
@@ -433,8 +440,8 @@ struct ampk_backend {
                               const struct ampk_tensor *x, const float *bias, enum ampk_activation,
                               const struct ampk_tensor *y, uint32_t *amax);
     /* dx (+)= dgrad(dy), NHWC. dx NULL: the caller does not want it. The convolution keeps
-     * wgrad(x, dy) until its next backward. dy is NHWC; the convolution rounds it to the compute
-     * type first. */
+     * wgrad(x, dy) until its next backward with an x. x NULL: dx alone. dy is NHWC; the convolution
+     * rounds it to the compute type first. */
     void (*conv_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                           const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                           bool accumulate, uint32_t *dx_amax);

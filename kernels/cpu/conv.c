@@ -71,9 +71,9 @@ static void *take_rows(struct ampk_context *ctx, const struct ampk_conv *conv,
     return memory;
 }
 
-/* The region of t that a pass writes for a unit and a slice. oneDNN wrote `padded` channels. */
+/* The region of t that a pass writes for a unit and a slice. */
 static struct ampk_region unit_region(const struct pass *pass, const struct ampk_tensor *t,
-                                      int padded, int unit, int slice)
+                                      int unit, int slice)
 {
     int channels = t->c / pass->slices, first = unit % pass->bands.count * pass->bands.rows;
     int rows = ampk_smaller(pass->bands.rows, t->h - first);
@@ -83,7 +83,7 @@ static struct ampk_region unit_region(const struct pass *pass, const struct ampk
                                 .pixels = (size_t)rows * t->w,
                                 .channel = (size_t)slice * channels,
                                 .channels = (size_t)channels,
-                                .source_stride = (size_t)padded / pass->slices};
+                                .source_stride = (size_t)pass->written / pass->slices};
 }
 
 static uint32_t store_region(struct ampk_context *ctx, const float *source,
@@ -95,64 +95,76 @@ static uint32_t store_region(struct ampk_context *ctx, const float *source,
                                 r->channels, accumulate);
 }
 
-/* ---- forward ---- */
+/* ---- passes ---- */
 
-/* What becomes of y: sums are taken, or bias and activation applied, or neither. */
+/* What becomes of the result: sums are taken, or bias and activation applied, or it is added to
+ * what is there, or none of that. */
 struct finish {
     const float *shift;
-    float *partial; /* [units][2][k] */
+    float *partial; /* [units][2][channels] */
     const float *bias;
     enum ampk_activation activation;
+    bool accumulate;
 };
 
-static uint32_t forward_task(struct ampk_context *ctx, struct ampk_conv *conv,
-                             const struct ampk_tensor *x, const struct ampk_tensor *y,
-                             const struct finish *finish, int unit, int slice, char *memory)
+static uint32_t store(struct ampk_context *ctx, const float *values, const struct ampk_region *r,
+                      const struct finish *finish, int unit)
 {
-    const struct pass *pass = &conv->forward;
-    const struct bands *bands = &pass->bands;
-    struct ampk_region region = unit_region(pass, y, conv->filters, unit, slice);
-    struct lane lane =
-        lane_at(memory, conv, ampk_operand_bytes(conv) * x->c * x->w * bands->in_rows,
-                sizeof(float) * region.source_stride * y->w * bands->rows);
-    int first = unit % bands->count * bands->in_step - bands->in_offset;
-    struct operand read = {x, region.image, first, bands->in_rows, 0, x->c, x->c};
-    ampk_dnnl_execute(pass->plan, take_rows(ctx, conv, &read, lane.x), pass->weights[slice], lane.y,
-                      lane.scratch);
-    if (finish->bias)
-        return ctx->isa->rows.store_bias(lane.y, &region, finish->bias, finish->activation);
-    if (!finish->shift) return store_region(ctx, lane.y, &region, false);
-    float *sums = finish->partial + (size_t)unit * 2 * y->c;
-    memset(sums + region.channel, 0, region.channels * sizeof *sums);
-    memset(sums + y->c + region.channel, 0, region.channels * sizeof *sums);
-    return ctx->isa->rows.store_sums(lane.y, &region, finish->shift, sums, sums + y->c);
+    if (finish->bias) return ctx->isa->rows.store_bias(values, r, finish->bias, finish->activation);
+    if (!finish->shift) return store_region(ctx, values, r, finish->accumulate);
+    size_t c = (size_t)r->tensor->c;
+    float *sums = finish->partial + (size_t)unit * 2 * c;
+    memset(sums + r->channel, 0, r->channels * sizeof *sums);
+    memset(sums + c + r->channel, 0, r->channels * sizeof *sums);
+    return ctx->isa->rows.store_sums(values, r, finish->shift, sums, sums + c);
 }
 
-static uint32_t forward(struct ampk_context *ctx, struct ampk_conv *conv,
-                        const struct ampk_tensor *x, const struct ampk_tensor *y,
-                        const struct finish *finish, char *memory)
+static uint32_t pass_task(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
+                          const struct ampk_tensor *from, const struct ampk_tensor *to,
+                          const struct finish *finish, int unit, int slice, char *memory)
 {
-    int slices = conv->forward.slices, units = conv->shape.n * conv->forward.bands.count;
+    const struct bands *bands = &pass->bands;
+    struct ampk_region region = unit_region(pass, to, unit, slice);
+    size_t read = ampk_operand_bytes(conv) * pass->read * from->w * bands->in_rows;
+    size_t written = sizeof(float) * region.source_stride * to->w * bands->rows;
+    struct lane lane =
+        lane_at(memory, conv, pass->to_x ? written : read, pass->to_x ? read : written);
+    int first = unit % bands->count * bands->in_step - bands->in_offset;
+    struct operand o = {from, region.image, first, bands->in_rows, 0, from->c, pass->read};
+    void *x = pass->to_x ? lane.x : take_rows(ctx, conv, &o, lane.x);
+    void *y = pass->to_x ? take_rows(ctx, conv, &o, lane.y) : lane.y;
+    ampk_dnnl_execute(pass->plan, x, pass->weights[slice], y, lane.scratch);
+    return store(ctx, pass->to_x ? x : y, &region, finish, unit);
+}
+
+static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
+                         const struct ampk_tensor *from, const struct ampk_tensor *to,
+                         const struct finish *finish, char *memory)
+{
+    int slices = pass->slices, units = conv->shape.n * pass->bands.count;
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
     for (int task = 0; task < units * slices; task++) {
         uint32_t found =
-            forward_task(ctx, conv, x, y, finish, task / slices, task % slices, memory);
+            pass_task(ctx, conv, pass, from, to, finish, task / slices, task % slices, memory);
         if (found > largest) largest = found;
     }
     return largest;
 }
 
+/* ---- forward ---- */
+
 const float *ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                                    const struct ampk_tensor *x, const struct ampk_tensor *y,
                                    const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
+    const struct pass *pass = ampk_conv_forward_pass(conv);
     size_t operands = conv->lane_bytes * ctx->threads;
     char *memory = ampk_memory(ctx, operands + ampk_conv_sums_bytes(conv));
     struct finish finish = {.shift = statistics ? statistics->rolling_mean : NULL,
                             .partial = (float *)(memory + operands)};
-    ampk_amax_raise(amax, forward(ctx, conv, x, y, &finish, memory));
-    size_t units = (size_t)conv->shape.n * conv->forward.bands.count;
+    ampk_amax_raise(amax, run_pass(ctx, conv, pass, x, y, &finish, memory));
+    size_t units = (size_t)conv->shape.n * pass->bands.count;
     if (statistics)
         ctx->isa->rows.finish_statistics(finish.partial, units, (size_t)y->n * y->h * y->w,
                                          (size_t)y->c, statistics);
@@ -166,41 +178,10 @@ void ampk_cpu_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv
 {
     char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
     struct finish finish = {.bias = bias, .activation = activation};
-    ampk_amax_raise(amax, forward(ctx, conv, x, y, &finish, memory));
+    ampk_amax_raise(amax, run_pass(ctx, conv, ampk_conv_forward_pass(conv), x, y, &finish, memory));
 }
 
 /* ---- backward ---- */
-
-static uint32_t data_task(struct ampk_context *ctx, struct ampk_conv *conv,
-                          const struct ampk_tensor *dy, const struct ampk_tensor *dx,
-                          bool accumulate, int unit, int slice, char *memory)
-{
-    const struct pass *pass = &conv->data;
-    const struct bands *bands = &pass->bands;
-    struct ampk_region region = unit_region(pass, dx, dx->c, unit, slice);
-    struct lane lane = lane_at(memory, conv, sizeof(float) * region.channels * dx->w * bands->rows,
-                               ampk_operand_bytes(conv) * conv->filters * dy->w * bands->in_rows);
-    int first = unit % bands->count * bands->in_step - bands->in_offset;
-    struct operand read = {dy, region.image, first, bands->in_rows, 0, dy->c, conv->filters};
-    ampk_dnnl_execute(pass->plan, lane.x, pass->weights[slice], take_rows(ctx, conv, &read, lane.y),
-                      lane.scratch);
-    return store_region(ctx, lane.x, &region, accumulate);
-}
-
-static uint32_t data_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
-                              const struct ampk_tensor *dy, const struct ampk_tensor *dx,
-                              bool accumulate, char *memory)
-{
-    int slices = conv->data.slices, units = conv->shape.n * conv->data.bands.count;
-    uint32_t largest = 0;
-#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
-    for (int task = 0; task < units * slices; task++) {
-        uint32_t found =
-            data_task(ctx, conv, dy, dx, accumulate, task / slices, task % slices, memory);
-        if (found > largest) largest = found;
-    }
-    return largest;
-}
 
 static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
                           const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
@@ -248,7 +229,10 @@ void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *dy,
                             const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
 {
+    bool transposed = conv->shape.transposed;
     char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
-    if (dx) ampk_amax_raise(dx_amax, data_gradient(ctx, conv, dy, dx, accumulate, memory));
-    weight_gradient(ctx, conv, x, dy, memory);
+    struct finish finish = {.accumulate = accumulate};
+    const struct pass *pass = transposed ? &conv->to_y : &conv->to_x;
+    if (dx) ampk_amax_raise(dx_amax, run_pass(ctx, conv, pass, dy, dx, &finish, memory));
+    if (x) weight_gradient(ctx, conv, transposed ? dy : x, transposed ? x : dy, memory);
 }

@@ -6,6 +6,8 @@
 #include "cpu.h"
 #include "dnnl_compat.h"
 
+#include "kernels/conv_shape.h"
+
 /* How the rows of the tensor that a pass writes are cut, and which rows of the other it needs. */
 struct bands {
     int count, rows; /* the last band may be shorter */
@@ -14,10 +16,13 @@ struct bands {
     int pad_top, pad_bottom; /* what is left to oneDNN */
 };
 
-/* Forward or data gradient: y from x, or dx from dy. */
+/* From x to y of the convolution, or from y to x: forward and data gradient, or, transposed, the
+ * other way round. Not both if forward_only: the other has no plan then. */
 struct pass {
+    bool to_x;
     struct bands bands;
     int slices;
+    int read, written;           /* channels that oneDNN sees */
     struct ampk_dnnl_plan *plan; /* one unit, one slice */
     struct ampk_dnnl_weights **weights;
 };
@@ -36,10 +41,10 @@ struct ampk_conv {
     struct ampk_conv_shape shape;
     int filters; /* that oneDNN sees: k, or more. The weights of those above k are 0. */
     int oh, ow;
-    struct pass forward, data; /* data and gradient have no plan if forward_only */
-    struct gradient gradient;
-    bool bf16;         /* oneDNN multiplies BF16: what it reads is not FP32 */
-    size_t lane_bytes; /* a thread's memory: operands and oneDNN's scratch memory */
+    struct pass to_y, to_x;
+    struct gradient gradient; /* no plan if forward_only */
+    bool bf16;                /* oneDNN multiplies BF16: what it reads is not FP32 */
+    size_t lane_bytes;        /* a thread's memory: operands and oneDNN's scratch memory */
 };
 
 static inline int ampk_smaller(int a, int b)
@@ -64,10 +69,17 @@ static inline size_t ampk_operand_bytes(const struct ampk_conv *conv)
     return conv->bf16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* Batch-norm's partial sums: two per filter and unit. */
+/* The pass that the forward operations run. */
+static inline const struct pass *ampk_conv_forward_pass(const struct ampk_conv *conv)
+{
+    return conv->shape.transposed ? &conv->to_x : &conv->to_y;
+}
+
+/* Batch-norm's partial sums: two per channel of the result and unit. */
 static inline size_t ampk_conv_sums_bytes(const struct ampk_conv *conv)
 {
-    return (size_t)conv->shape.n * conv->forward.bands.count * 2 * conv->shape.k * sizeof(float);
+    size_t units = (size_t)conv->shape.n * ampk_conv_forward_pass(conv)->bands.count;
+    return units * 2 * ampk_conv_result(&conv->shape).c * sizeof(float);
 }
 
 /* As oneDNN sees them. */

@@ -13,8 +13,6 @@
  */
 #include "conv.h"
 
-#include "kernels/conv_shape.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -147,48 +145,67 @@ static struct ampk_dnnl_shape unit_shape(const struct ampk_conv *conv, const str
                                     .bf16 = conv->bf16};
 }
 
-static bool create_forward(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
-                           size_t err_size)
+/* The bands and slices that the pass from x to y writes; the convolution of one of them. */
+static struct ampk_dnnl_shape cut_to_y(struct ampk_conv *conv)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    struct pass *pass = &conv->forward;
+    struct pass *pass = &conv->to_y;
     pass->slices = slice_count(s, s->k, SLICE);
     size_t filters = (size_t)conv->filters / pass->slices;
-    size_t x_row = (size_t)s->c * s->w, y_row = filters * conv->ow;
-    size_t read = ampk_operand_bytes(conv);
-    size_t bytes = read * x_row * s->h + sizeof(float) * y_row * conv->oh;
+    size_t bytes = ampk_operand_bytes(conv) * s->c * s->w * s->h +
+                   sizeof(float) * filters * conv->ow * conv->oh;
     pass->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, pass->slices, bytes));
+    pass->read = s->c;
+    pass->written = conv->filters;
     struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.in_rows;
     shape.k = (int)filters;
-    pass->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_FORWARD, &shape, err, err_size);
+    return shape;
+}
+
+/* The same from y to x. */
+static struct ampk_dnnl_shape cut_to_x(struct ampk_conv *conv)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    struct pass *pass = &conv->to_x;
+    pass->slices = slice_count(s, s->c, SLICE);
+    size_t channels = (size_t)s->c / pass->slices;
+    size_t bytes = sizeof(float) * channels * s->w * s->h +
+                   ampk_operand_bytes(conv) * conv->filters * conv->ow * conv->oh;
+    pass->bands = data_bands(s, conv->oh, band_count(s, s->h, pass->slices, bytes));
+    pass->read = conv->filters;
+    pass->written = s->c;
+    pass->to_x = true;
+    struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
+    shape.h = pass->bands.rows;
+    shape.c = (int)channels;
+    return shape;
+}
+
+static bool create_pass(struct ampk_context *ctx, struct ampk_conv *conv, struct pass *pass,
+                        const struct ampk_dnnl_shape *shape, char *err, size_t err_size)
+{
+    enum ampk_dnnl_step step = pass->to_x ? AMPK_DNNL_BACKWARD_DATA : AMPK_DNNL_FORWARD;
+    int w = conv->shape.w, ow = conv->ow;
+    pass->plan = ampk_dnnl_plan_create(ctx->dnnl, step, shape, err, err_size);
     if (!pass->plan) return false;
-    need_lane(conv, pass->plan, read * x_row * pass->bands.in_rows,
-              sizeof(float) * y_row * pass->bands.rows);
+    size_t read = ampk_operand_bytes(conv) * pass->read * pass->bands.in_rows;
+    size_t written = sizeof(float) * pass->written / pass->slices * pass->bands.rows;
+    need_lane(conv, pass->plan, (pass->to_x ? written : read) * w,
+              (pass->to_x ? read : written) * ow);
     pass->weights = create_weights(pass->plan, pass->slices, err, err_size);
     return pass->weights != NULL;
 }
 
-static bool create_data(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
-                        size_t err_size)
+static bool create_passes(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
+                          size_t err_size)
 {
-    const struct ampk_conv_shape *s = &conv->shape;
-    struct pass *pass = &conv->data;
-    pass->slices = slice_count(s, s->c, SLICE);
-    size_t channels = (size_t)s->c / pass->slices;
-    size_t x_row = channels * s->w, y_row = (size_t)conv->filters * conv->ow;
-    size_t read = ampk_operand_bytes(conv);
-    size_t bytes = sizeof(float) * x_row * s->h + read * y_row * conv->oh;
-    pass->bands = data_bands(s, conv->oh, band_count(s, s->h, pass->slices, bytes));
-    struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
-    shape.h = pass->bands.rows;
-    shape.c = (int)channels;
-    pass->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_DATA, &shape, err, err_size);
-    if (!pass->plan) return false;
-    need_lane(conv, pass->plan, sizeof(float) * x_row * pass->bands.rows,
-              read * y_row * pass->bands.in_rows);
-    pass->weights = create_weights(pass->plan, pass->slices, err, err_size);
-    return pass->weights != NULL;
+    struct ampk_dnnl_shape to_y = cut_to_y(conv), to_x = cut_to_x(conv);
+    bool backward = !conv->shape.forward_only, transposed = conv->shape.transposed;
+    return ((!backward && transposed) ||
+            create_pass(ctx, conv, &conv->to_y, &to_y, err, err_size)) &&
+           ((!backward && !transposed) ||
+            create_pass(ctx, conv, &conv->to_x, &to_x, err, err_size));
 }
 
 /* How the weight gradient is cut. */
@@ -236,12 +253,12 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
 /* What batch-norm's backward takes for the layer, or its bias. */
 static size_t gradient_sums_bytes(const struct ampk_conv *conv)
 {
-    int k = conv->shape.k;
-    size_t pixels = (size_t)conv->oh * conv->ow, pairs = ((size_t)conv->oh + 1) / 2;
-    size_t plain = pixels / ampk_bn_piece_pixels(k) + 1;
-    size_t pooled = pairs / ampk_bn_piece_pairs(k, conv->ow) + 1;
+    struct ampk_conv_result y = ampk_conv_result(&conv->shape);
+    size_t pixels = (size_t)y.h * y.w, pairs = ((size_t)y.h + 1) / 2;
+    size_t plain = pixels / ampk_bn_piece_pixels(y.c) + 1;
+    size_t pooled = pairs / ampk_bn_piece_pairs(y.c, y.w) + 1;
     size_t pieces = (size_t)conv->shape.n * (plain > pooled ? plain : pooled);
-    return (2 * pieces + AMPK_BN_ARRAYS) * (size_t)k * sizeof(float);
+    return (2 * pieces + AMPK_BN_ARRAYS) * (size_t)y.c * sizeof(float);
 }
 
 static size_t largest_of(size_t a, size_t b, size_t c)
@@ -305,10 +322,8 @@ struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct am
         return NULL;
     }
     *conv = describe(s, ctx->multiplies_bf16);
-    bool backward = !s->forward_only;
-    if (create_forward(ctx, conv, err, err_size) &&
-        (!backward || create_data(ctx, conv, err, err_size)) &&
-        (!backward || create_gradient(ctx, conv, err, err_size)) &&
+    if (create_passes(ctx, conv, err, err_size) &&
+        (s->forward_only || create_gradient(ctx, conv, err, err_size)) &&
         reserve_memory(ctx, conv, err, err_size))
         return conv;
     ampk_cpu_conv_destroy(ctx, conv);
@@ -319,12 +334,12 @@ void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     (void)ctx;
     if (!conv) return;
-    destroy_weights(conv->forward.weights, conv->forward.slices);
-    destroy_weights(conv->data.weights, conv->data.slices);
+    destroy_weights(conv->to_y.weights, conv->to_y.slices);
+    destroy_weights(conv->to_x.weights, conv->to_x.slices);
     const struct gradient *g = &conv->gradient;
     destroy_weights(g->partial, g->slices_k * g->slices_c * g->groups);
-    ampk_dnnl_plan_destroy(conv->forward.plan);
-    ampk_dnnl_plan_destroy(conv->data.plan);
+    ampk_dnnl_plan_destroy(conv->to_y.plan);
+    ampk_dnnl_plan_destroy(conv->to_x.plan);
     ampk_dnnl_plan_destroy(g->plan);
     free(conv);
 }

@@ -7,8 +7,6 @@
  */
 #include "conv.h"
 
-#include "kernels/conv_shape.h"
-
 #include <omp.h>
 #include <string.h>
 
@@ -42,7 +40,7 @@ static void pack_block(struct ampk_context *ctx, struct ampk_conv *conv, const f
                        struct ampk_weight_block *b, uint16_t *memory)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    const struct pass *forward = &conv->forward, *data = &conv->data;
+    const struct pass *to_y = &conv->to_y, *to_x = &conv->to_x;
     size_t row = (size_t)b->channels * b->taps, filter = (size_t)s->c * b->taps;
     int has = ampk_smaller(b->filters, s->k - b->filter);
     ctx->isa->rows.load_bf16(memory, row,
@@ -50,13 +48,13 @@ static void pack_block(struct ampk_context *ctx, struct ampk_conv *conv, const f
                              (size_t)has, row, filter);
     memset(memory + has * row, 0, (b->filters - has) * row * sizeof *memory);
     b->values = memory;
-    int filters = conv->filters / forward->slices;
-    ctx->isa->put_lines(b, ampk_dnnl_plan_lines(forward->plan), b->filter % filters, b->channel,
-                        ampk_dnnl_weights_bf16(forward->weights[b->filter / filters]));
-    if (!data->plan) return;
-    int channels = s->c / data->slices;
-    ctx->isa->put_lines(b, ampk_dnnl_plan_lines(data->plan), b->filter, b->channel % channels,
-                        ampk_dnnl_weights_bf16(data->weights[b->channel / channels]));
+    int filters = conv->filters / to_y->slices, channels = s->c / to_x->slices;
+    if (to_y->plan)
+        ctx->isa->put_lines(b, ampk_dnnl_plan_lines(to_y->plan), b->filter % filters, b->channel,
+                            ampk_dnnl_weights_bf16(to_y->weights[b->filter / filters]));
+    if (to_x->plan)
+        ctx->isa->put_lines(b, ampk_dnnl_plan_lines(to_x->plan), b->filter, b->channel % channels,
+                            ampk_dnnl_weights_bf16(to_x->weights[b->channel / channels]));
 }
 
 /* BF16 into layouts of lines. Some filters are read from memory once, in order, and then from the
@@ -90,8 +88,9 @@ static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv
     const struct ampk_conv_shape *s = &conv->shape;
     size_t count = ampk_conv_weight_count(s), pieces = ampk_pieces(count);
     size_t padded = ampk_cpu_conv_padded_weights(conv);
-    size_t filters = padded / conv->forward.slices; /* forward slices by k, data by c */
-    size_t channels = (size_t)s->c / (conv->data.plan ? conv->data.slices : 1) * s->kh * s->kw;
+    const struct pass *to_y = &conv->to_y, *to_x = &conv->to_x;
+    size_t filters = padded / to_y->slices; /* one pass slices by k, the other by c */
+    size_t channels = (size_t)s->c / to_x->slices * s->kh * s->kw;
     float *rounded = ampk_memory(ctx, padded * sizeof *rounded);
     memset(rounded + count, 0, (padded - count) * sizeof *rounded);
     uint32_t largest = 0;
@@ -105,20 +104,19 @@ static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv
             if (found > largest) largest = found;
         }
 #pragma omp for schedule(dynamic) nowait
-        for (int i = 0; i < conv->forward.slices; i++)
-            ampk_dnnl_weights_pack(conv->forward.plan, rounded + i * filters,
-                                   conv->forward.weights[i]);
+        for (int i = 0; i < (to_y->plan ? to_y->slices : 0); i++)
+            ampk_dnnl_weights_pack(to_y->plan, rounded + i * filters, to_y->weights[i]);
 #pragma omp for schedule(dynamic) nowait
-        for (int i = 0; i < conv->data.slices; i++)
-            ampk_dnnl_weights_pack(conv->data.plan, rounded + i * channels, conv->data.weights[i]);
+        for (int i = 0; i < (to_x->plan ? to_x->slices : 0); i++)
+            ampk_dnnl_weights_pack(to_x->plan, rounded + i * channels, to_x->weights[i]);
     }
     return largest;
 }
 
 static bool has_lines(const struct ampk_conv *conv)
 {
-    return ampk_dnnl_plan_lines(conv->forward.plan) &&
-           (!conv->data.plan || ampk_dnnl_plan_lines(conv->data.plan));
+    const struct ampk_dnnl_plan *to_y = conv->to_y.plan, *to_x = conv->to_x.plan;
+    return (!to_y || ampk_dnnl_plan_lines(to_y)) && (!to_x || ampk_dnnl_plan_lines(to_x));
 }
 
 void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_weights *list,

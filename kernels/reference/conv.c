@@ -119,20 +119,33 @@ static double *load_operand(const struct ampk_conv *conv, const struct ampk_tens
     return a;
 }
 
-static double *convolve(const struct ampk_conv *conv, const struct ampk_tensor *x,
-                        const struct ampk_tensor *y)
+/* The sums of a pass from one tensor to the other, dense NCHW; the caller frees. from: as
+ * load_operand leaves it. */
+static double *convolve(const struct ampk_conv *conv, enum pass pass, double *from,
+                        const struct ampk_tensor *to)
 {
-    struct operands a = {load_operand(conv, x), conv->weights, ampk_ref_zeros(ampk_ref_count(y))};
-    for_each_product(conv, FORWARD, a);
-    free(a.x);
-    return a.y;
+    struct operands a = {.weights = conv->weights};
+    double *sums = ampk_ref_zeros(ampk_ref_count(to));
+    a.x = pass == FORWARD ? from : sums;
+    a.y = pass == FORWARD ? sums : from;
+    for_each_product(conv, pass, a);
+    return sums;
+}
+
+static double *find_output(const struct ampk_conv *conv, const struct ampk_tensor *x,
+                           const struct ampk_tensor *y)
+{
+    double *from = load_operand(conv, x);
+    double *result = convolve(conv, conv->shape.transposed ? DATA_GRADIENT : FORWARD, from, y);
+    free(from);
+    return result;
 }
 
 const float *ampk_ref_conv_forward(struct ampk_context *context, struct ampk_conv *conv,
                                    const struct ampk_tensor *x, const struct ampk_tensor *y,
                                    const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
-    double *result = convolve(conv, x, y);
+    double *result = find_output(conv, x, y);
     ampk_ref_store(y, result, false, amax);
     free(result);
     if (statistics) ampk_ref_bn_statistics(context, y, statistics);
@@ -145,7 +158,7 @@ void ampk_ref_conv_bias_forward(struct ampk_context *context, struct ampk_conv *
                                 uint32_t *amax)
 {
     (void)context;
-    double *result = convolve(conv, x, y);
+    double *result = find_output(conv, x, y);
     size_t area = (size_t)y->h * y->w;
     for (size_t i = 0; i < ampk_ref_count(y); i++)
         result[i] = ampk_ref_activate(result[i] + bias[i / area % y->c], activation);
@@ -157,20 +170,20 @@ void ampk_ref_conv_bias_forward(struct ampk_context *context, struct ampk_conv *
 static double *find_data_gradient(const struct ampk_conv *conv, double *dy,
                                   const struct ampk_tensor *dx)
 {
-    struct operands a = {ampk_ref_zeros(ampk_ref_count(dx)), conv->weights, dy};
-    for_each_product(conv, DATA_GRADIENT, a);
-    return a.x;
+    return convolve(conv, conv->shape.transposed ? FORWARD : DATA_GRADIENT, dy, dx);
 }
 
 /* Rounded to FP32 once, when it is kept. */
 static void find_weight_gradient(struct ampk_conv *conv, const struct ampk_tensor *x, double *dy)
 {
     size_t count = ampk_conv_weight_count(&conv->shape);
-    struct operands a = {load_operand(conv, x), ampk_ref_zeros(count), dy};
+    double *of_x = load_operand(conv, x);
+    bool swapped = conv->shape.transposed;
+    struct operands a = {swapped ? dy : of_x, ampk_ref_zeros(count), swapped ? of_x : dy};
     for_each_product(conv, WEIGHT_GRADIENT, a);
     for (size_t i = 0; i < count; i++)
         conv->gradient[i] = (float)a.weights[i];
-    free(a.x);
+    free(of_x);
     free(a.weights);
 }
 
@@ -185,7 +198,7 @@ void ampk_ref_conv_backward(struct ampk_context *context, struct ampk_conv *conv
         ampk_ref_store(dx, result, accumulate, dx_amax);
         free(result);
     }
-    find_weight_gradient(conv, x, rounded);
+    if (x) find_weight_gradient(conv, x, rounded);
     free(rounded);
 }
 
@@ -194,8 +207,8 @@ void ampk_ref_conv_backward(struct ampk_context *context, struct ampk_conv *conv
 bool ampk_ref_conv_sums_gradients(struct ampk_context *context, struct ampk_conv *conv,
                                   enum ampk_activation activation)
 {
-    (void)context, (void)conv;
-    return ampk_is_two_slopes(activation);
+    (void)context;
+    return ampk_is_two_slopes(activation) && !conv->shape.transposed;
 }
 
 void ampk_ref_conv_backward_summed(struct ampk_context *context, struct ampk_conv *conv,
@@ -216,8 +229,8 @@ void ampk_ref_conv_backward_summed(struct ampk_context *context, struct ampk_con
 bool ampk_ref_conv_takes_gradient(struct ampk_context *context, struct ampk_conv *conv,
                                   const struct ampk_tensor *x, const struct ampk_layer_gradient *g)
 {
-    (void)context, (void)conv, (void)x, (void)g;
-    return true;
+    (void)context, (void)x, (void)g;
+    return !conv->shape.transposed;
 }
 
 /* Makes a dy in y's type with the separate operation, because the contract rounds dy to that type.

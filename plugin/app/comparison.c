@@ -126,7 +126,7 @@ static void see_weights(struct amp_comparison *c)
         const layer *l = &c->mixed->layers[i];
         bool connected = l->type == CONNECTED;
         if (!plan->layers[i].ours || plan->layers[i].compute != AMPK_COMPUTE_FP16 ||
-            (l->type != CONVOLUTIONAL && !connected))
+            (l->type != CONVOLUTIONAL && l->type != DECONVOLUTIONAL && !connected))
             continue;
         size_t n = connected ? (size_t)l->inputs * (size_t)l->outputs : (size_t)l->nweights;
         amp_precision_weights(c->precision, i, l->weights, n);

@@ -294,6 +294,14 @@ static void count_attachment(const char *cfg_path)
     if (getenv("AMP_TRACE")) fprintf(stderr, "darknet-amp: attached to %s\n", cfg_path);
 }
 
+/* Darknet sets the groups of convolutions only, but divides by those of deconvolutions too when it
+ * loads weights. */
+static void make_loadable(network *net)
+{
+    for (int i = 0; i < net->n; i++)
+        if (net->layers[i].type == DECONVOLUTIONAL) net->layers[i].groups = 1;
+}
+
 /* A process has one Darknet, so one look is enough; looking through all its libraries takes a
  * while. */
 static void require_matching_darknet(void)
@@ -328,6 +336,7 @@ static int attach_to(network *net, const char *cfg_path)
     require_matching_darknet();
     if (amp_session_of(net->layers)) return 0;
     count_attachment(cfg_path);
+    make_loadable(net);
     struct amp_session *s = read_session(cfg_path);
     if (s && s->options.seeded && !amp_seed_reaches_darknet())
         amp_fail("seed: the random numbers of this Darknet do not pass through the plugin; start "
@@ -381,6 +390,7 @@ network *amp_network_parse(char *filename)
     if (!amp_has_gpu() || (mixed && !amp_darknet_on_device())) amp_no_gpu_heads(net);
 #endif
     count_attachment(filename);
+    make_loadable(net);
     if (s) attach(s, net);
     return net;
 }

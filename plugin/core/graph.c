@@ -85,7 +85,7 @@ static int copy_lists(struct amp_graph *g, const struct amp_owned *owned)
     g->updates = calloc((size_t)g->n_params + 1, sizeof *g->updates);
     g->due = calloc((size_t)g->n_params + 1, sizeof *g->due);
     g->conv_updates = calloc((size_t)g->n, sizeof *g->conv_updates);
-    g->convs = calloc((size_t)g->n, sizeof *g->convs);
+    g->convs = calloc((size_t)g->n * AMP_MOST_MATRICES, sizeof *g->convs);
     g->of_pass = calloc((size_t)g->n, sizeof *g->of_pass);
     g->of_step = calloc((size_t)g->n, sizeof *g->of_step);
     if (!g->nodes || !g->fp16 || !g->params || !g->rolling || !g->changed || !g->copies ||
@@ -149,8 +149,8 @@ static int allocate_spare(struct amp_graph *g)
     int most = 0;
     for (int i = 0; i < g->n; i++)
         if (g->plan->layers[i].recomputed && g->net->layers[i].batch_normalize &&
-            amp_conv_shape(g->net, i).k > most)
-            most = amp_conv_shape(g->net, i).k;
+            g->net->layers[i].filters > most)
+            most = g->net->layers[i].filters;
     if (most == 0) return 0;
     size_t bytes = 4 * (size_t)most * sizeof *g->spare;
     g->spare = g->backend->alloc(g->context, bytes);
@@ -287,6 +287,7 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
 {
     const struct ampk_backend *be = g->backend;
     if (node->conv) be->conv_destroy(g->context, node->conv);
+    amp_products_free(g, node);
     be->free(g->context, node->mean);
     be->free(g->context, node->variance);
     be->free(g->context, node->gradient_sums);

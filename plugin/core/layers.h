@@ -23,7 +23,7 @@ unsigned amp_layers_ours(const struct ampk_backend *);
 /* NULL: the type has no executor. */
 const struct amp_executor *amp_layer_executor(enum amp_layer_type);
 
-/* Convolutional and connected. */
+/* Convolutional, deconvolutional and connected. */
 extern const struct amp_executor amp_exec_convolution;
 extern const struct amp_executor amp_exec_maxpool, amp_exec_avgpool, amp_exec_route,
     amp_exec_shortcut, amp_exec_upsample, amp_exec_reorg, amp_exec_dropout, amp_exec_activation;

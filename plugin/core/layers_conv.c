@@ -1,5 +1,6 @@
-/* Executor of [convolutional] and [connected], with and without batch-norm. A connected layer is a
- * convolution whose kernel covers its whole input.
+/* Executor of [convolutional], [deconvolutional] and [connected], with and without batch-norm. A
+ * connected layer is a convolution whose kernel covers its whole input, a deconvolutional one a
+ * convolution that the backend runs the other way round.
  *
  * It decides which fused operations of the backend a layer uses: sums of batch-norm taken along by
  * the next data gradient, pooling inside batch-norm, and the first layer's weight gradient inside
@@ -85,8 +86,8 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
     choose_sums(g, i);
     node->fuses_weight_gradient = choose_fused_gradient(g, i);
     if (!node->desc->batch_normalize) return 0;
-    node->mean = alloc_floats(g, shape.k);
-    node->variance = alloc_floats(g, shape.k);
+    node->mean = alloc_floats(g, node->desc->filters);
+    node->variance = alloc_floats(g, node->desc->filters);
     if (node->mean && node->variance) return 0;
     return amp_graph_no_memory(g, i, "batch-norm's statistics", err, err_size);
 }

@@ -216,5 +216,13 @@ struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *net, int i)
         s.pad = 0;
         s.groups = 1;
     }
+    /* What it writes is what the convolution reads (kernels.h). */
+    if (l->type == AMP_DECONVOLUTIONAL) {
+        s.c = l->filters;
+        s.h = l->out_h;
+        s.w = l->out_w;
+        s.k = x.c;
+        s.transposed = true;
+    }
     return s;
 }

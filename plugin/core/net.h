@@ -127,12 +127,23 @@ struct amp_layer_desc {
 bool amp_layer_is_loss(const struct amp_layer_desc *);
 /* A detection head, whose labels are boxes: yolo, region, detection. */
 bool amp_layer_is_head(const struct amp_layer_desc *);
-/* Computes a matrix product: convolutional or connected. */
+/* Computes a matrix product that executors make a convolution of: convolutional, deconvolutional or
+ * connected. */
 bool amp_layer_is_matrix(const struct amp_layer_desc *);
 /* Its weights are trained where backward comes to it. */
 bool amp_layer_learns(const struct amp_layer_desc *);
 /* Keeps state from one time step to the next: rnn, gru, lstm, crnn. */
 bool amp_layer_is_recurrent(const struct amp_layer_desc *);
+
+/* A matrix inside a recurrent layer. */
+struct amp_matrix {
+    int inputs, outputs; /* crnn: channels of a 3x3 convolution */
+    bool reads_input;    /* the layer's input; else a state */
+};
+enum { AMP_MOST_MATRICES = 8 };
+/* Lists the matrices of a recurrent layer in the order of its parameters (attach/native.c) and
+ * returns how many; 0 for any other layer. */
+int amp_layer_matrices(const struct amp_layer_desc *, struct amp_matrix list[AMP_MOST_MATRICES]);
 
 /* Floats of its weights, biases and scales, and of its running statistics, nested layers
  * included. */
@@ -172,9 +183,9 @@ struct amp_image_shape {
  * shape. */
 struct amp_image_shape amp_output_shape(const struct amp_net_desc *, int i);
 
-/* Layer i, [convolutional] or [connected], as a convolution over a pass's batch. The window of a
- * connected layer is the whole image that it reads. The caller sets compute, forward_only and
- * biased. */
+/* Layer i, a matrix layer (amp_layer_is_matrix), as a convolution over a pass's batch. The window
+ * of a connected layer is the whole image that it reads; a [deconvolutional] is transposed. The
+ * caller sets compute, forward_only and biased. */
 struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *, int i);
 
 /* ==== for the files that describe a cfg (net.c over net_layers.c over net_losses.c) ==== */

@@ -124,6 +124,15 @@ static int one_source(struct describer *d, struct amp_layer_desc *l)
 
 /* ---- one function per kind of layer ---- */
 
+/* Of a convolution or deconvolution. */
+static int check_window(struct describer *d, const struct amp_layer_desc *l)
+{
+    if (l->pad >= 0 && l->pad <= MAX_SIZE && l->size <= MAX_SIZE && l->stride <= MAX_SIZE) return 0;
+    return amp_desc_fail(d, d->section->line,
+                         "%s: size=%d, stride=%d, padding %d: allowed is up to %d",
+                         d->section->name, l->size, l->stride, l->pad, MAX_SIZE);
+}
+
 static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
 {
     if (need_image(d)) return -1;
@@ -145,10 +154,7 @@ static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
         return amp_desc_fail(d, amp_cfg_line(d->section, "groups"),
                              "groups=%d in %s: must divide its %d input channels and %d filters",
                              l->groups, d->section->name, l->c, l->filters);
-    if (l->pad < 0 || l->pad > MAX_SIZE || l->size > MAX_SIZE || l->stride > MAX_SIZE)
-        return amp_desc_fail(d, d->section->line,
-                             "%s: size=%d, stride=%d, padding %d: allowed is up to %d",
-                             d->section->name, l->size, l->stride, l->pad, MAX_SIZE);
+    if (check_window(d, l)) return -1;
     /* Checked apart, since integer division would round a negative size to one cell. */
     if (l->w + 2 * l->pad < l->size || l->h + 2 * l->pad < l->size)
         return amp_desc_fail(d, d->section->line,
@@ -174,7 +180,8 @@ static int describe_deconvolutional(struct describer *d, struct amp_layer_desc *
     l->groups = 1;
     l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
     if (amp_desc_positive(d, "filters", l->filters) || amp_desc_positive(d, "size", l->size) ||
-        amp_desc_positive(d, "stride", l->stride) || read_activation(d, l, "logistic"))
+        amp_desc_positive(d, "stride", l->stride) || read_activation(d, l, "logistic") ||
+        check_window(d, l))
         return -1;
     if (set_output(d, l, (l->w - 1LL) * l->stride + l->size - 2 * l->pad,
                    (l->h - 1LL) * l->stride + l->size - 2 * l->pad, l->filters) ||
@@ -540,7 +547,7 @@ static int check_freeze(struct describer *d, const struct amp_layer_desc *l)
     if (!l->freeze || allowed) return 0;
     return amp_desc_fail(d, amp_cfg_line(d->section, "freeze"),
                          "freeze=1 in %s: allowed in [convolutional] without binary, xnor and "
-                         "smooth, and in [connected]%s",
+                         "smooth, [deconvolutional] and [connected]%s",
                          d->section->name,
                          l->n_weights ? "" : "; this layer has no parameters to keep");
 }
@@ -553,6 +560,7 @@ static int check_checkpoint(struct describer *d, const struct amp_layer_desc *l)
     case AMP_CONVOLUTIONAL:
         allowed = !l->binary && !l->xnor && !l->smooth;
         break;
+    case AMP_DECONVOLUTIONAL:
     case AMP_CONNECTED:
     case AMP_MAXPOOL:
     case AMP_AVGPOOL:
@@ -570,8 +578,8 @@ static int check_checkpoint(struct describer *d, const struct amp_layer_desc *l)
     if (!l->checkpoint || allowed) return 0;
     return amp_desc_fail(d, amp_cfg_line(d->section, "checkpoint"),
                          "checkpoint=1 in %s: allowed in [convolutional] without binary, xnor and "
-                         "smooth, [connected], [maxpool], [avgpool], [route], [shortcut], "
-                         "[upsample], [reorg], [dropout] and [activation]",
+                         "smooth, [deconvolutional], [connected], [maxpool], [avgpool], [route], "
+                         "[shortcut], [upsample], [reorg], [dropout] and [activation]",
                          d->section->name);
 }
 

@@ -133,9 +133,10 @@ static const struct amp_option_row rows[] = {
      "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose.",
      .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision), .place = AMP_IN_BOTH},
     {"amp_dtype", "word", "auto, fp16, bf16, tf32 or fp32", "auto",
-     "What convolutions and connected layers compute in. auto: bf16 on a CPU that multiplies BF16, "
-     "fp16 on other CPUs, on GPUs, and with a loss_scale key; a run that is resumed with its "
-     "sidecar keeps what it began with. tf32 and fp32 store 4 bytes: baselines on the same code.",
+     "What convolutions, deconvolutions and connected layers compute in. auto: bf16 on a CPU that "
+     "multiplies BF16, fp16 on other CPUs, on GPUs, and with a loss_scale key; a run that is "
+     "resumed with its sidecar keeps what it began with. tf32 and fp32 store 4 bytes: baselines on "
+     "the same code.",
      .kind = AMP_OPTION_WORD, .offset = AT(dtype), .words = dtype_words},
     {"amp_level", "word", "none, O0, O1, O2 or O3", "none",
      "Stands for other keys, by the names that Apex gave such sets. O0: `amp_dtype=fp32`. O1: "
@@ -204,9 +205,9 @@ static const struct amp_option_row rows[] = {
      "drawn again. Those that were not drawn for longest go first.",
      .kind = AMP_OPTION_COUNT, .offset = AT(image_cache), .numbers = {0, MOST}},
     {"freeze", "switch", "0 or 1", "0",
-     "In the section of a `[convolutional]` or `[connected]` layer: its weights and statistics "
-     "never change, and batch-norm uses the running ones. Below the lowest layer that learns "
-     "nothing runs backward.",
+     "In the section of a `[convolutional]`, `[deconvolutional]` or `[connected]` layer: its "
+     "weights and statistics never change, and batch-norm uses the running ones. Below the lowest "
+     "layer that learns nothing runs backward.",
      .kind = AMP_OPTION_SWITCH, .place = AMP_IN_LAYERS},
     {"checkpoint", "switch or word", "0 or 1 in a layer's section; auto:GiB under [net], as auto:4",
      "0",

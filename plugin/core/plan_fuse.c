@@ -37,7 +37,7 @@ static bool is_same_shape(const struct amp_layer_desc *a, const struct amp_layer
  * be clipped first (layers_conv.c). */
 static bool shares_delta(const struct amp_layer_desc *l)
 {
-    return l->type == AMP_CONVOLUTIONAL;
+    return amp_layer_is_matrix(l) && l->type != AMP_CONNECTED;
 }
 
 /* Whether the layer before j could compute j as well: j is its only reader, it normalizes, it needs
@@ -114,6 +114,7 @@ static bool can_be_slice(const struct planner *pl, int i)
     if (pl->plan->layers[i].fused || amp_plan_writes(pl->plan, i) != i) return false;
     switch (l->type) {
     case AMP_CONVOLUTIONAL:
+    case AMP_DECONVOLUTIONAL:
         return l->batch_normalize;
     case AMP_REORG:
         return !l->extra;

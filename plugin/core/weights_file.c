@@ -178,17 +178,10 @@ static int read_header(struct checker *k, FILE *file)
 /* Refuses a layer that Darknet crashes on while it loads weights. */
 static int check_loadable(const struct checker *k, const struct amp_layer_desc *l, int index)
 {
-    const char *type = amp_layer_type_name(l->type);
-    if (l->dontload) return 0;
-    if (l->type == AMP_DECONVOLUTIONAL)
-        return fail(k,
-                    "layer %d (%s): this Darknet divides by zero when it loads such a layer; "
-                    "start without weights, or with dontload=1 in its section",
-                    index, type);
-    if (l->type == AMP_CONVOLUTIONAL && (l->numload < 0 || l->numload > l->filters))
-        return fail(k, "layer %d (%s): numload=%d; allowed: 0 to %d", index, type, l->numload,
-                    l->filters);
-    return 0;
+    bool has_filters = l->type == AMP_CONVOLUTIONAL || l->type == AMP_DECONVOLUTIONAL;
+    if (l->dontload || !has_filters || (l->numload >= 0 && l->numload <= l->filters)) return 0;
+    return fail(k, "layer %d (%s): numload=%d; allowed: 0 to %d", index,
+                amp_layer_type_name(l->type), l->numload, l->filters);
 }
 
 /* Takes the bytes of one layer's n tensors. 1: the file has them; 0: it ended before them; -1: it

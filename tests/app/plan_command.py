@@ -40,8 +40,10 @@ def check_stock(program, elsewhere, path):
     assert dtype in ("fp16", "bf16"), plan["precision"]
     for layer in plan["layers"]:
         assert layer["reason"], layer
-        matrix = layer["type"] in ("convolutional", "connected")
-        assert layer["math"] == (dtype.upper() if matrix else "FP32"), layer
+        matrix = layer["type"] in ("convolutional", "deconvolutional", "connected")
+        recurrent = layer["type"] in ("rnn", "gru", "lstm", "crnn")
+        multiplies = matrix or recurrent and "fewer than 16 vectors" not in layer["reason"]
+        assert layer["math"] == (dtype.upper() if multiplies else "FP32"), layer
     assert 0 <= plan["flop_reduced"] <= plan["flop"] == sum(l["flop"] for l in plan["layers"])
     return plan
 
@@ -105,6 +107,13 @@ def main():
         check_fails(program, folder, net + "[conv]\nfilters=18\n[yolo]\nclasses=1\nnew_coords=1\n",
                     "bad.cfg:9: new_coords=1 in [yolo]", "another network")
         check_dtype(program, folder, net)
+        (folder / "deconv.cfg").write_text(
+            net + "mixed_precision=1\namp_dtype=bf16\n[deconv]\nfilters=4\nsize=3\nstride=2\nbatch_normalize=1\n[cost]\n")
+        row = json.loads(run(program, folder, "deconv.cfg", "--json").stdout)["layers"][0]
+        assert (row["type"], row["executor"], row["math"], row["output"]) == (
+            "deconvolutional", "amp", "BF16", [17, 17, 4]), row
+        assert row["flop"] == 2 * 8 * 8 * 3 * 4 * 9, row
+        assert row["reason"].startswith("BF16 operands, sums and batch-norm arithmetic in FP32"), row
         (folder / "level.cfg").write_text(net + "mixed_precision=1\namp_level=O3\noptimizer=adamw\n[conv]\n")
         text = run(program, folder, "level.cfg").stdout
         assert "plan: fp16; amp_level=O3 stands for amp_dtype=fp16, loss_scale=1\n" in text, text

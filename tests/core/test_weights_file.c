@@ -248,10 +248,9 @@ AMP_TEST(what_darknet_loads)
 AMP_TEST(layers_darknet_crashes_on)
 {
     describe("[net]\nheight=4\nwidth=4\nchannels=3\n"
-             "[deconvolutional]\nfilters=2\nsize=2\nstride=2\nactivation=linear\n");
+             "[deconvolutional]\nfilters=2\nsize=2\nstride=2\nnumload=-1\nactivation=linear\n");
     write_counting(0, 2, 8, 0, 26);
-    check_rejected("layer 0 (deconvolutional): this Darknet divides by zero when it loads such a "
-                   "layer; start without weights, or with dontload=1 in its section");
+    check_rejected("layer 0 (deconvolutional): numload=-1; allowed: 0 to 2");
     CHECK_INT(amp_weights_saved_bytes(net), 20 + 26 * 4);
     describe("[net]\nheight=4\nwidth=4\nchannels=3\n"
              "[convolutional]\nfilters=2\nsize=1\nnumload=3\nactivation=linear\n");

@@ -75,6 +75,8 @@ BOTH = [
     ("a crop larger than its input", "[maxpool]\n", "[crop]\ncrop_width=99\ncrop_height=9\n[maxpool]\n",
      ["toy.cfg:44: [crop]", "up to its input"]),
     ("a reorg that does not divide", MAXPOOL, "[reorg]\nstride=4\n", ["toy.cfg:45: stride=4 in [reorg]", "must divide"]),
+    ("a deconvolution padded by less than nothing", MAXPOOL, "[deconvolutional]\nsize=3\npadding=-1\n",
+     ["toy.cfg:44: [deconvolutional]", "padding -1"]),
     ("a local past its workspace", MAXPOOL, "[local]\npad=1\nsize=1\n", ["toy.cfg:44: [local]", "workspace"]),
     ("a local with the largest workspace", FIRST, "[local]\nsize=4\nstride=2\n",
      ["toy.cfg:16: [local]", "this Darknet would make one of"]),

@@ -9,37 +9,38 @@
 
 /* n c h w, k kh kw stride pad groups */
 static const struct ampk_conv_shape usual_shapes[] = {
-    {1, 3, 9, 9, 8, 3, 3, 1, 1, 1, 0, 0, 0},      /* first layer */
-    {2, 3, 16, 16, 16, 3, 3, 2, 1, 1, 0, 0, 0},   /* and downsampling */
-    {1, 16, 13, 13, 255, 1, 1, 1, 0, 1, 0, 0, 0}, /* detection head */
-    {2, 32, 8, 8, 16, 1, 1, 1, 0, 1, 0, 0, 0},
-    {2, 16, 8, 8, 32, 3, 3, 1, 1, 1, 0, 0, 0},
-    {2, 8, 7, 7, 8, 1, 1, 2, 0, 1, 0, 0, 0},
-    {2, 8, 6, 6, 16, 3, 3, 1, 1, 2, 0, 0, 0},   /* groups */
-    {2, 17, 5, 5, 17, 3, 3, 2, 1, 17, 0, 0, 0}, /* depthwise */
-    {1, 6, 6, 7, 9, 3, 3, 1, 1, 3, 0, 0, 0},
-    {2, 5, 6, 6, 7, 2, 2, 1, 0, 1, 0, 0, 0}, /* even windows */
-    {2, 5, 6, 6, 7, 2, 2, 2, 1, 1, 0, 0, 0},
-    {1, 4, 8, 8, 6, 4, 4, 2, 1, 1, 0, 0, 0},
-    {1, 3, 12, 12, 8, 7, 7, 2, 3, 1, 0, 0, 0},
-    {2, 4, 7, 7, 5, 5, 5, 1, 2, 1, 0, 0, 0},
-    {2, 4, 5, 5, 5, 3, 3, 1, 2, 1, 0, 0, 0},  /* padded by more than half a window */
-    {3, 7, 4, 5, 11, 4, 5, 1, 0, 1, 0, 0, 0}, /* connected */
-    {2, 100, 1, 1, 10, 1, 1, 1, 0, 1, 0, 0, 0},
-    {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0, 0},
-    {1, 1, 5, 3, 1, 3, 3, 3, 1, 1, 0, 0, 0},
-    {1, 8, 9, 9, 128, 3, 3, 1, 1, 1, 0, 0, 0}, /* many filters, many channels: work that is cut */
-    {1, 128, 9, 5, 8, 3, 3, 1, 1, 1, 0, 0, 0},
-    {1, 8, 3, 3, 512, 1, 1, 1, 0, 1, 0, 0, 0},
-    {1, 512, 3, 3, 8, 1, 1, 1, 0, 1, 0, 0, 0},
-    {1, 1100, 2, 1, 5, 1, 1, 1, 0, 1, 0, 0, 0},
-    {1, 450, 3, 2, 3, 3, 3, 1, 1, 1, 0, 0, 0}, /* a filter of several tiles */
-    {2, 70, 7, 7, 2, 7, 7, 1, 0, 1, 0, 0, 0},
-    {64, 3, 5, 5, 4, 3, 3, 1, 1, 1, 0, 0, 0}, /* many images */
-    {67, 2, 4, 4, 3, 3, 3, 2, 1, 1, 0, 0, 0},
-    {1, 3, 40, 6, 4, 3, 3, 1, 1, 1, 0, 0, 0}, /* many rows */
-    {1, 2, 41, 7, 3, 5, 5, 2, 2, 1, 0, 0, 0},
-    {2, 4, 33, 5, 4, 3, 3, 3, 0, 1, 0, 0, 0},
+    {1, 3, 9, 9, 8, 3, 3, 1, 1, 1, 0, 0, 0, 0},      /* first layer */
+    {2, 3, 16, 16, 16, 3, 3, 2, 1, 1, 0, 0, 0, 0},   /* and downsampling */
+    {1, 16, 13, 13, 255, 1, 1, 1, 0, 1, 0, 0, 0, 0}, /* detection head */
+    {2, 32, 8, 8, 16, 1, 1, 1, 0, 1, 0, 0, 0, 0},
+    {2, 16, 8, 8, 32, 3, 3, 1, 1, 1, 0, 0, 0, 0},
+    {2, 8, 7, 7, 8, 1, 1, 2, 0, 1, 0, 0, 0, 0},
+    {2, 8, 6, 6, 16, 3, 3, 1, 1, 2, 0, 0, 0, 0},   /* groups */
+    {2, 17, 5, 5, 17, 3, 3, 2, 1, 17, 0, 0, 0, 0}, /* depthwise */
+    {1, 6, 6, 7, 9, 3, 3, 1, 1, 3, 0, 0, 0, 0},
+    {2, 5, 6, 6, 7, 2, 2, 1, 0, 1, 0, 0, 0, 0}, /* even windows */
+    {2, 5, 6, 6, 7, 2, 2, 2, 1, 1, 0, 0, 0, 0},
+    {1, 4, 8, 8, 6, 4, 4, 2, 1, 1, 0, 0, 0, 0},
+    {1, 3, 12, 12, 8, 7, 7, 2, 3, 1, 0, 0, 0, 0},
+    {2, 4, 7, 7, 5, 5, 5, 1, 2, 1, 0, 0, 0, 0},
+    {2, 4, 5, 5, 5, 3, 3, 1, 2, 1, 0, 0, 0, 0},  /* padded by more than half a window */
+    {3, 7, 4, 5, 11, 4, 5, 1, 0, 1, 0, 0, 0, 0}, /* connected */
+    {2, 100, 1, 1, 10, 1, 1, 1, 0, 1, 0, 0, 0, 0},
+    {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0, 0, 0},
+    {1, 1, 5, 3, 1, 3, 3, 3, 1, 1, 0, 0, 0, 0},
+    {1, 8, 9, 9, 128, 3, 3, 1, 1, 1, 0, 0, 0,
+     0}, /* many filters, many channels: work that is cut */
+    {1, 128, 9, 5, 8, 3, 3, 1, 1, 1, 0, 0, 0, 0},
+    {1, 8, 3, 3, 512, 1, 1, 1, 0, 1, 0, 0, 0, 0},
+    {1, 512, 3, 3, 8, 1, 1, 1, 0, 1, 0, 0, 0, 0},
+    {1, 1100, 2, 1, 5, 1, 1, 1, 0, 1, 0, 0, 0, 0},
+    {1, 450, 3, 2, 3, 3, 3, 1, 1, 1, 0, 0, 0, 0}, /* a filter of several tiles */
+    {2, 70, 7, 7, 2, 7, 7, 1, 0, 1, 0, 0, 0, 0},
+    {64, 3, 5, 5, 4, 3, 3, 1, 1, 1, 0, 0, 0, 0}, /* many images */
+    {67, 2, 4, 4, 3, 3, 3, 2, 1, 1, 0, 0, 0, 0},
+    {1, 3, 40, 6, 4, 3, 3, 1, 1, 1, 0, 0, 0, 0}, /* many rows */
+    {1, 2, 41, 7, 3, 5, 5, 2, 2, 1, 0, 0, 0, 0},
+    {2, 4, 33, 5, 4, 3, 3, 3, 0, 1, 0, 0, 0, 0},
 };
 
 static struct ampk_conv_shape random_conv_shape(void)
@@ -69,10 +70,11 @@ static struct ampk_conv_shape choose_shape(bool may_be_forward_only)
     }
     if (s.compute == AMPK_COMPUTE_BF16 && test_random() % 8 == 0) /* slices and tiles */
         s = (struct ampk_conv_shape){1, 128, 3, random_int(3, 4), 256, 3, 3,
-                                     1, 1,   1, s.compute,        0,   0};
+                                     1, 1,   1, s.compute,        0,   0, 0};
     else if (s.compute == AMPK_COMPUTE_BF16 && test_random() % 8 == 0) /* of a padded head */
-        s = (struct ampk_conv_shape){1, 512, 3, 3, 255, 1, 1, 1, 0, 1, s.compute, 0, 0};
+        s = (struct ampk_conv_shape){1, 512, 3, 3, 255, 1, 1, 1, 0, 1, s.compute, 0, 0, 0};
     s.forward_only = may_be_forward_only && random_bool();
+    s.transposed = test_random() % 3 == 0;
     return s;
 }
 
@@ -81,16 +83,23 @@ static int out_side(int side, int window, const struct ampk_conv_shape *s)
     return (side + 2 * s->pad - window) / s->stride + 1;
 }
 
-/* Input and output of the convolution, NHWC. */
+/* The tensor with c channels, or that with k, NHWC. */
+static struct ampk_tensor shape_of(const struct ampk_conv_shape *s, bool c)
+{
+    if (c) return describe_nhwc(random_dtype(), s->n, s->c, s->h, s->w);
+    return describe_nhwc(random_dtype(), s->n, s->k, out_side(s->h, s->kh, s),
+                         out_side(s->w, s->kw, s));
+}
+
+/* Input and output of forward. */
 static struct ampk_tensor shape_x(const struct ampk_conv_shape *s)
 {
-    return describe_nhwc(random_dtype(), s->n, s->c, s->h, s->w);
+    return shape_of(s, !s->transposed);
 }
 
 static struct ampk_tensor shape_y(const struct ampk_conv_shape *s)
 {
-    return describe_nhwc(random_dtype(), s->n, s->k, out_side(s->h, s->kh, s),
-                         out_side(s->w, s->kw, s));
+    return shape_of(s, s->transposed);
 }
 
 /* ---- the convolution under test, the reference's, and the reference's of absolute weights ---- */
@@ -132,9 +141,11 @@ static struct convs make_convs(struct rig *r, struct ampk_conv_shape shape)
     char err[200] = "";
     struct convs c = {.shape = shape};
     const struct ampk_conv_shape *s = &c.shape;
-    snprintf(r->note, sizeof r->note,
-             "n %d, c %d, h %d, w %d, k %d, window %dx%d, stride %d, pad %d, groups %d, compute %d",
-             s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad, s->groups, s->compute);
+    snprintf(
+        r->note, sizeof r->note,
+        "n %d, c %d, h %d, w %d, k %d, window %dx%d, stride %d, pad %d, groups %d, compute %d%s",
+        s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad, s->groups, s->compute,
+        s->transposed ? ", transposed" : "");
     c.tested = r->backend->conv_create(r->context, &c.shape, err, sizeof err);
     if (!c.tested) TEST_FAIL("conv_create: %s", err);
     REQUIRE(c.tested != NULL);
@@ -182,9 +193,15 @@ static struct tolerance sum_of(const struct ampk_conv_shape *s, double terms,
     return (struct tolerance){e.times * terms + e.terms, magnitude, e.rounds, e.rounds * 0x1p-14};
 }
 
+/* At most, for each element of y, or of dx. */
 static double products_of_output(const struct ampk_conv_shape *s)
 {
-    return (double)s->c / s->groups * s->kh * s->kw;
+    return (double)(s->transposed ? s->k : s->c) / s->groups * s->kh * s->kw;
+}
+
+static double products_of_gradient(const struct ampk_conv_shape *s)
+{
+    return (double)(s->transposed ? s->c : s->k) / s->groups * s->kh * s->kw;
 }
 
 /* ---- forward ---- */
@@ -240,7 +257,7 @@ static void compare_forward(struct rig *r, const struct convs *c, struct pair x,
 {
     bool watched = random_bool();
     const struct ampk_conv_shape *s = &c->shape;
-    struct statistics statistics = make_statistics(r, s->k);
+    struct statistics statistics = make_statistics(r, y.tested.c);
     struct ampk_bn_statistics tested = tested_statistics(&statistics);
     struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
     ampk_reference.conv_forward(NULL, c->magnitude, &size, &magnitude, NULL, NULL);
@@ -415,7 +432,8 @@ static size_t library_forwards(void)
 
 static void check_large_images(struct rig *r, int n, int c, int h, int w)
 {
-    struct ampk_conv_shape s = {n, c, h, w, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false};
+    struct ampk_conv_shape s = {n,     c,     h,    w, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16,
+                                false, false, false};
     r->aligned = true;
     size_t before = library_forwards();
     struct convs convs = make_convs(r, s);
@@ -451,8 +469,8 @@ static void bias_forward_case(struct rig *r)
     struct ampk_conv_shape drawn = choose_shape(true);
     drawn.biased = random_bool();
     struct convs c = make_convs(r, drawn);
-    struct pair x = input_tensor(r, shape_x(&c.shape)), bias = input_array(r, c.shape.k);
     struct ampk_tensor shape = shape_y(&c.shape);
+    struct pair x = input_tensor(r, shape_x(&c.shape)), bias = input_array(r, (size_t)shape.c);
     shape.layout = random_int(AMPK_NHWC, AMPK_NCHW);
     struct pair y = output_tensor(r, shape, false);
     struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
@@ -684,7 +702,7 @@ static void one_overflow_case(struct rig *r)
     enum ampk_compute compute = RANDOM_OF(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
     struct convs c =
         make_convs(r, (struct ampk_conv_shape){1, groups * channels, 1, 1, groups * filters, 1, 1,
-                                               1, 0, groups, compute, false, false});
+                                               1, 0, groups, compute, false, false, false});
     bool last = random_bool();
     int filter = last ? groups * filters - 1 : random_int(0, groups * filters - 1);
     int channel = last ? channels - 1 : random_int(0, channels - 1);
@@ -705,6 +723,21 @@ AMP_TEST(one_weight_gradient_that_is_not_finite)
 
 /* ---- backward ---- */
 
+/* In one call, or the weight gradient first: the data gradient alone leaves it as it is. dx NULL:
+ * not wanted. */
+static void run_both(struct rig *r, const struct convs *c, const struct pair *x,
+                     const struct pair *dy, const struct pair *dx, bool accumulate,
+                     struct amax *amax)
+{
+    const struct ampk_backend *be = r->backend;
+    bool apart = dx && random_bool();
+    be->conv_backward(r->context, c->tested, &x->tested, &dy->tested,
+                      dx && !apart ? &dx->tested : NULL, accumulate, tested_amax(amax));
+    if (apart)
+        be->conv_backward(r->context, c->tested, NULL, &dy->tested, &dx->tested, accumulate,
+                          tested_amax(amax));
+}
+
 static void compare_backward(struct rig *r, struct ampk_conv_shape shape)
 {
     struct convs c = make_convs(r, shape);
@@ -717,16 +750,15 @@ static void compare_backward(struct rig *r, struct ampk_conv_shape shape)
     ampk_reference.conv_backward(NULL, c.magnitude, &size, &dy_size, &to_dx, true, NULL);
     struct amax dx_amax = make_amax(r);
     if (random_bool()) run_backward(r, &c, large); /* the second one must win */
-    r->backend->conv_backward(r->context, c.tested, &x.tested, &dy.tested,
-                              want_dx ? &dx.tested : NULL, accumulate, tested_amax(&dx_amax));
+    run_both(r, &c, &x, &dy, want_dx ? &dx : NULL, accumulate, &dx_amax);
     ampk_reference.conv_backward(NULL, c.exact, &x.exact, &dy.exact, want_dx ? &dx.exact : NULL,
                                  accumulate, &dx_amax.exact);
-    struct tolerance data =
-        sum_of(s, roundings((double)s->k / s->groups * s->kh * s->kw) + 1, &to_dx);
+    struct tolerance data = sum_of(s, roundings(products_of_gradient(s)) + 1, &to_dx);
     if (accumulate) data.absolute += 128 * device_error(s).rounds; /* of the part that was added */
     double slack = check_output(r, "conv_backward dx", &dx, data);
     check_stored_amax(r, "conv_backward dx", &dx_amax, slack, dx.tested.dtype);
-    compare_weight_gradient(r, &c, (double)s->n * dy.exact.h * dy.exact.w);
+    compare_weight_gradient(r, &c,
+                            (double)s->n * out_side(s->h, s->kh, s) * out_side(s->w, s->kw, s));
     check_ways_to_take(r, &c);
     destroy_convs(r, &c);
 }
@@ -746,7 +778,7 @@ AMP_TEST(conv_backward)
 static void large_backward_case(struct rig *r)
 {
     compare_backward(r, (struct ampk_conv_shape){16, 64, 8, 1, 950, 3, 3, 1, 1, 1,
-                                                 AMPK_COMPUTE_FP16, false, false});
+                                                 AMPK_COMPUTE_FP16, false, false, false});
 }
 
 AMP_TEST(conv_backward_of_many_weights)
@@ -906,8 +938,9 @@ AMP_TEST(conv_backward_where_libraries_add_nothing)
 /* What FP16 does not hold is inf in the gradient, not a magnitude that FP32 holds. */
 static void overflowing_case(struct rig *r)
 {
-    struct convs c = make_convs(
-        r, (struct ampk_conv_shape){1, 3, 4, 4, 5, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false});
+    struct convs c =
+        make_convs(r, (struct ampk_conv_shape){1, 3, 4, 4, 5, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16,
+                                               false, false, false});
     run_backward(r, &c, large);
     CHECK(isinf(stored_gradient(r, &c)[7]));
     struct taking t = {&c,          stored_gradient(r, &c), output_array(r, 15, true), 0, true,
@@ -982,12 +1015,14 @@ static size_t bytes_of_conv(const char *variable, const char *setting,
 AMP_TEST(a_convolution_takes_the_bytes_that_are_counted)
 {
     static const struct ampk_conv_shape shapes[] = {
-        {2, 20, 9, 9, 12, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP32, false, false},
-        {2, 20, 9, 9, 12, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP32, true, false},
-        {2, 24, 9, 9, 40, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false},
-        {2, 24, 9, 9, 40, 1, 1, 1, 0, 1, AMPK_COMPUTE_BF16, true, true},
-        {2, 3, 16, 16, 13, 3, 3, 2, 1, 1, AMPK_COMPUTE_FP16, false, false},
-        {2, 12, 7, 7, 500, 7, 7, 1, 0, 1, AMPK_COMPUTE_TF32, false, true}};
+        {2, 20, 9, 9, 12, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP32, false, false, false},
+        {2, 20, 9, 9, 12, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP32, true, false, false},
+        {2, 24, 9, 9, 40, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false, false},
+        {2, 24, 9, 9, 40, 1, 1, 1, 0, 1, AMPK_COMPUTE_BF16, true, true, false},
+        {2, 3, 16, 16, 13, 3, 3, 2, 1, 1, AMPK_COMPUTE_FP16, false, false, false},
+        {2, 12, 7, 7, 500, 7, 7, 1, 0, 1, AMPK_COMPUTE_TF32, false, true, false},
+        {2, 20, 9, 9, 12, 4, 4, 2, 1, 1, AMPK_COMPUTE_FP16, false, false, true},
+        {2, 20, 9, 9, 12, 4, 4, 2, 1, 1, AMPK_COMPUTE_FP32, true, true, true}};
     bool forced = set_variable(EPILOGUE_SUMS, "0"); /* which have an array of their own */
     struct ampk_context *context = open_context(NULL, 1);
     REQUIRE(context != NULL);
@@ -1024,8 +1059,8 @@ static void check_short_memory(const char *variable, const struct ampk_conv_shap
 
 AMP_TEST(gradients_that_have_no_memory_beside_each_other_run_one_after_the_other)
 {
-    struct ampk_conv_shape s = {4,     100,  64, 64, 500, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16,
-                                false, false};
+    struct ampk_conv_shape s = {4,     100,   64,   64, 500, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16,
+                                false, false, false};
     check_short_memory(SIDE_STREAM, &s);
 }
 
@@ -1137,7 +1172,8 @@ AMP_TEST(images_by_a_kernel_where_it_pays)
 /* So many filters that their sums are more than any other work memory. */
 AMP_TEST(a_kernel_takes_the_sums_for_which_there_is_no_memory)
 {
-    struct ampk_conv_shape s = {1, 8, 1, 1, 600000, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false};
+    struct ampk_conv_shape s = {1,     8,     1,    1, 600000, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16,
+                                false, false, false};
     check_short_memory(EPILOGUE_SUMS, &s);
 }
 
@@ -1145,7 +1181,7 @@ AMP_TEST(a_kernel_takes_the_sums_for_which_there_is_no_memory)
 AMP_TEST(a_kernel_takes_the_sums_of_gradients_for_which_there_is_no_memory)
 {
     static const struct ampk_conv_shape s = {
-        1, 600000, 1, 1, 8, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false};
+        1, 600000, 1, 1, 8, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false, false};
     char err[300];
     bool forced = set_variable(GRADIENT_SUMS, "1");
     for (int limited = 0; limited < 2; limited++) {
@@ -1215,8 +1251,10 @@ static void operand_case(struct rig *r, enum ampk_compute compute, int bits)
     float value[OPERANDS], expected[OPERANDS], one = 1;
     int may_cut = compute == AMPK_COMPUTE_TF32 ? bits : 0;
     make_operands(bits, value, expected);
-    struct ampk_conv_shape row = {1, 1, 1, OPERANDS, 1, 1, 1, 1, 0, 1, compute, false, false};
-    struct ampk_conv_shape column = {1, 1, 1, 1, OPERANDS, 1, 1, 1, 0, 1, compute, false, false};
+    struct ampk_conv_shape row = {1, 1, 1, OPERANDS, 1,     1,     1,
+                                  1, 0, 1, compute,  false, false, false};
+    struct ampk_conv_shape column = {1, 1, 1, 1,       OPERANDS, 1,     1,
+                                     1, 0, 1, compute, false,    false, false};
     struct ampk_tensor wide = describe(AMPK_FP32, AMPK_NHWC, 1, 1, 1, OPERANDS);
     struct ampk_tensor deep = describe(AMPK_FP32, AMPK_NHWC, 1, OPERANDS, 1, 1);
     struct pair x = output_tensor(r, wide, false), y = output_tensor(r, wide, false);
@@ -1271,16 +1309,18 @@ static void refusal_case(struct rig *r)
     static const struct {
         struct ampk_conv_shape shape;
         const char *why;
-    } impossible[] = {
-        {{1, 4, 3, 3, 4, 5, 5, 1, 0, 1, AMPK_COMPUTE_FP32, false, false},
-         "a window larger than the padded input"},
-        {{1, 4, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false, false},
-         "groups that do not divide the channels"},
-        {{1, 6, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false, false},
-         "groups that do not divide the channels"},
-        {{1, 4, 3, 3, 4, 1, 1, 0, 0, 1, AMPK_COMPUTE_FP32, false, false}, "an impossible window"},
-        {{1, 4, 3, 3, 4, 1, 1, 1, -1, 1, AMPK_COMPUTE_FP32, false, false}, "an impossible window"},
-        {{1, 4, 0, 3, 4, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP32, false, false}, "an empty tensor"}};
+    } impossible[] = {{{1, 4, 3, 3, 4, 5, 5, 1, 0, 1, AMPK_COMPUTE_FP32, false, false, false},
+                       "a window larger than the padded input"},
+                      {{1, 4, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false, false, false},
+                       "groups that do not divide the channels"},
+                      {{1, 6, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false, false, false},
+                       "groups that do not divide the channels"},
+                      {{1, 4, 3, 3, 4, 1, 1, 0, 0, 1, AMPK_COMPUTE_FP32, false, false, false},
+                       "an impossible window"},
+                      {{1, 4, 3, 3, 4, 1, 1, 1, -1, 1, AMPK_COMPUTE_FP32, false, false, false},
+                       "an impossible window"},
+                      {{1, 4, 0, 3, 4, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP32, false, false, false},
+                       "an empty tensor"}};
     for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
         const struct ampk_conv_shape *s = &impossible[i].shape;
         char err[300] = "";

@@ -18,6 +18,7 @@ static struct ampk_conv_shape random_conv_shape(void)
                                 .compute = RANDOM_OF(AMPK_COMPUTE_FP16, AMPK_COMPUTE_FP16,
                                                      AMPK_COMPUTE_BF16, AMPK_COMPUTE_FP32)};
     s.h = random_int(size, RANDOM_OF(5, 13, 26)), s.w = random_int(size, RANDOM_OF(5, 13, 26));
+    s.transposed = random_int(0, 3) == 0;
     return s;
 }
 
@@ -26,8 +27,9 @@ static struct ampk_conv *make_conv(struct rig *r, const struct ampk_conv_shape *
     char err[200] = "";
     snprintf(r->note, sizeof r->note,
              "n %d, c %d, h %d, w %d, k %d, window %d, stride %d, groups %d, "
-             "compute %d",
-             s->n, s->c, s->h, s->w, s->k, s->kh, s->stride, s->groups, s->compute);
+             "compute %d%s",
+             s->n, s->c, s->h, s->w, s->k, s->kh, s->stride, s->groups, s->compute,
+             s->transposed ? ", transposed" : "");
     struct ampk_conv *conv = r->backend->conv_create(r->context, s, err, sizeof err);
     if (!conv) TEST_FAIL("conv_create: %s", err);
     REQUIRE(conv != NULL);
@@ -86,7 +88,7 @@ static struct results make_results(struct rig *r, const struct ampk_conv_shape *
     size_t weights = (size_t)s->k * (s->c / s->groups) * s->kh * s->kw;
     return (struct results){
         .dy = output_tensor(r, *dy, false),
-        .dbias = output_array(r, (size_t)s->k, false),
+        .dbias = output_array(r, (size_t)dy->c, false),
         .dw = output_array(r, weights, false),
         .dy_amax = amax_of_zero(r),
         .db_amax = amax_of_zero(r),
@@ -143,17 +145,20 @@ static void check_bias_backward(struct rig *r, struct ampk_conv_shape s, bool of
                                     : s.compute == AMPK_COMPUTE_BF16 ? AMPK_BF16
                                                                      : AMPK_FP32;
     int oh = (s.h + 2 * s.pad - s.kh) / s.stride + 1, ow = (s.w + 2 * s.pad - s.kw) / s.stride + 1;
+    struct ampk_tensor with_c = describe_nhwc(operand, s.n, s.c, s.h, s.w);
+    struct ampk_tensor with_k = describe_nhwc(operand, s.n, s.k, oh, ow);
+    struct ampk_tensor x_shape = s.transposed ? with_k : with_c;
+    struct ampk_tensor dy_shape = s.transposed ? with_c : with_k;
     enum ampk_activation activation = of_loss ? AMPK_LINEAR : AMPK_LEAKY;
-    struct ampk_tensor d_shape = of_loss ? describe(AMPK_FP32, AMPK_NCHW, s.n, s.k, oh, ow)
-                                         : describe_nhwc(random_dtype(), s.n, s.k, oh, ow);
-    struct ampk_tensor dy_shape = describe_nhwc(operand, s.n, s.k, oh, ow);
-    struct ampk_tensor dx_shape = describe_nhwc(operand, s.n, s.c, s.h, s.w);
+    struct ampk_tensor d_shape =
+        describe_nhwc(random_dtype(), s.n, dy_shape.c, dy_shape.h, dy_shape.w);
+    if (of_loss) d_shape = describe(AMPK_FP32, AMPK_NCHW, s.n, d_shape.c, d_shape.h, d_shape.w);
     const float factor = ldexpf(1, RANDOM_OF(0, 0, -3, 4, 10));
     bool accumulate = random_bool();
-    struct pair x = input_tensor(r, describe_nhwc(operand, s.n, s.c, s.h, s.w));
+    struct pair x = input_tensor(r, x_shape);
     struct pair d = input_tensor(r, d_shape), out = input_tensor(r, d_shape);
     /* One for both: with its address the library's way may change. */
-    struct pair dx = output_tensor_of(r, dx_shape, one_half);
+    struct pair dx = output_tensor_of(r, x_shape, one_half);
     struct results tested = make_results(r, &s, &dy_shape);
     struct results expected = make_results(r, &s, &dy_shape);
 
@@ -186,7 +191,7 @@ static void check_bias_backward(struct rig *r, struct ampk_conv_shape s, bool of
     check_same_amax(r, "dy", &tested.dy_amax, &expected.dy_amax);
     check_same_amax(r, "dx", &tested.dx_amax, &expected.dx_amax);
     /* Sums of as many values of at most 8 * factor, in two orders. */
-    double count = (double)s.n * oh * ow;
+    double count = (double)s.n * dy_shape.h * dy_shape.w;
     double apart = 2 * roundings(count) * 0x1p-24 * count * 8 * (double)factor;
     check_output(r, "dbias", &tested.dbias, (struct tolerance){0, NULL, 0, apart});
     r->backend->conv_destroy(r->context, conv);
@@ -206,10 +211,10 @@ AMP_TEST(conv_bias_backward)
 /* More tiles than blocks. */
 static void large_case(struct rig *r)
 {
-    check_bias_backward(
-        r,
-        (struct ampk_conv_shape){2, 8, 76, 76, 255, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false},
-        true);
+    check_bias_backward(r,
+                        (struct ampk_conv_shape){2, 8, 76, 76, 255, 1, 1, 1, 0, 1,
+                                                 AMPK_COMPUTE_FP16, false, false, false},
+                        true);
 }
 
 AMP_TEST(conv_bias_backward_of_a_large_head)

@@ -61,9 +61,12 @@ static struct ampk_conv_shape random_conv_shape(void)
 static struct ampk_conv_shape large_conv_shape(void)
 {
     static const struct ampk_conv_shape shapes[] = {
-        {1, 450, 3, 3, 3, 3, 3, 1, 0, 1, 0, 0, 0},  {1, 96, 7, 7, 2, 7, 7, 1, 0, 1, 0, 0, 0},
-        {1, 1100, 1, 1, 5, 1, 1, 1, 0, 1, 0, 0, 0}, {1, 512, 1, 1, 24, 1, 1, 1, 0, 1, 0, 0, 0},
-        {1, 24, 5, 7, 9, 5, 7, 1, 0, 1, 0, 0, 0},   {1, 2051, 2, 1, 2, 1, 1, 1, 0, 1, 0, 0, 0},
+        {1, 450, 3, 3, 3, 3, 3, 1, 0, 1, 0, 0, 0, 0},
+        {1, 96, 7, 7, 2, 7, 7, 1, 0, 1, 0, 0, 0, 0},
+        {1, 1100, 1, 1, 5, 1, 1, 1, 0, 1, 0, 0, 0, 0},
+        {1, 512, 1, 1, 24, 1, 1, 1, 0, 1, 0, 0, 0, 0},
+        {1, 24, 5, 7, 9, 5, 7, 1, 0, 1, 0, 0, 0, 0},
+        {1, 2051, 2, 1, 2, 1, 1, 1, 0, 1, 0, 0, 0, 0},
     };
     struct ampk_conv_shape s = shapes[test_random() % (sizeof shapes / sizeof *shapes)];
     s.compute = random_int(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);

@@ -14,6 +14,7 @@
 #include "im2col.h"
 #include "col2im.h"
 #include "maxpool_layer.h"
+#include "deconvolutional_layer.h"
 
 static const struct ampk_backend *const reference = &ampk_reference;
 
@@ -182,9 +183,16 @@ AMP_TEST(convolution)
     for (int round = 0; round < 20; round++) {
         int c = one_to(4), k = one_to(5), size = one_to(3), h = size + one_to(5),
             w = size + one_to(5);
-        struct ampk_conv_shape s = {
-            1,     c,    h, w, k, size, size, one_to(2), one_to(2) - 1, 1, AMPK_COMPUTE_FP32,
-            false, false};
+        struct ampk_conv_shape s = {.n = 1,
+                                    .c = c,
+                                    .h = h,
+                                    .w = w,
+                                    .k = k,
+                                    .kh = size,
+                                    .kw = size,
+                                    .stride = one_to(2),
+                                    .pad = one_to(2) - 1,
+                                    .groups = 1};
         int out_h = (h + 2 * s.pad - size) / s.stride + 1,
             out_w = (w + 2 * s.pad - size) / s.stride + 1;
         int area = out_h * out_w, taps = c * size * size;
@@ -216,6 +224,60 @@ AMP_TEST(convolution)
         for (int i = 0; i < 9; i++)
             release(all[i]);
         free(columns);
+        reference->conv_destroy(NULL, conv);
+    }
+}
+
+/* ---- transposed convolution: a layer of Darknet's ---- */
+
+/* Weights as Darknet has them, its padding, and the sides that it computes. */
+AMP_TEST(transposed_convolution)
+{
+    for (int round = 0; round < 40; round++) {
+        int n = one_to(3), c = one_to(4), k = one_to(5), h = one_to(5), w = one_to(5);
+        int size = one_to(4), stride = one_to(3), pad = one_to(size) - 1;
+        if ((h - 1) * stride + size <= 2 * pad || (w - 1) * stride + size <= 2 * pad) continue;
+        layer l = make_deconvolutional_layer(n, h, w, c, k, size, stride, pad, LINEAR, 0, 0);
+        struct ampk_conv_shape s = {.n = n,
+                                    .c = k,
+                                    .h = l.out_h,
+                                    .w = l.out_w,
+                                    .k = c,
+                                    .kh = size,
+                                    .kw = size,
+                                    .stride = stride,
+                                    .pad = pad,
+                                    .groups = 1,
+                                    .transposed = true};
+        struct ampk_tensor x = make(n, c, h, w), dx = copy(&x), to_x = copy(&x);
+        struct ampk_tensor y = make(n, k, l.out_h, l.out_w), dy = copy(&y), expected = y;
+        struct ampk_tensor bias = make(1, k, 1, 1), dw = make(c, k, size, size), to_w = dw;
+        char err[200];
+        struct ampk_conv *conv = reference->conv_create(NULL, &s, err, sizeof err);
+        network net = {0};
+        net.input = x.data, net.delta = to_x.data;
+        net.workspace = calloc(1, l.workspace_size);
+        memcpy(l.biases, bias.data, (size_t)k * sizeof(float));
+        reference->conv_set_weights(NULL, &(struct ampk_new_weights){conv, l.weights, NULL}, 1);
+
+        l.forward(l, net);
+        reference->conv_bias_forward(NULL, conv, &x, bias.data, AMPK_LINEAR, &y, NULL);
+        expected.data = l.output;
+        check_same(&y, &expected, 1e-4);
+
+        memcpy(l.delta, dy.data, ampk_ref_count(&dy) * sizeof(float));
+        l.backward(l, net); /* adds */
+        reference->conv_backward(NULL, conv, &x, &dy, &dx, true, NULL);
+        reference->conv_weight_gradients(NULL, &(struct ampk_weight_gradient){conv, dw.data, NULL},
+                                         1, 1, false);
+        to_w.data = l.weight_updates;
+        check_same(&dx, &to_x, 1e-4);
+        check_same(&dw, &to_w, 1e-4);
+        free(net.workspace);
+        free_layer(l);
+        struct ampk_tensor *all[] = {&x, &dx, &to_x, &y, &dy, &bias, &dw};
+        for (int i = 0; i < 7; i++)
+            release(all[i]);
         reference->conv_destroy(NULL, conv);
     }
 }

@@ -70,13 +70,20 @@ static struct ampk_conv *make_conv(const struct ampk_conv_shape *s)
     return conv;
 }
 
-/* One conv_forward from values in memory (NHWC) to values in memory. */
+/* One conv_forward from values in memory (NHWC) to values in memory. out_h, out_w: of the
+ * convolution, which a transposed one reads. */
 static void check_convolution(struct ampk_conv_shape s, float *x, const float *w, int out_h,
                               int out_w, const float *expected)
 {
     struct ampk_conv *conv = make_conv(&s);
     struct ampk_tensor in = {x, AMPK_FP32, AMPK_NHWC, s.n, s.c, s.h, s.w, s.c * s.h * s.w, 0};
     struct ampk_tensor out = make(s.n, s.k, out_h, out_w);
+    if (s.transposed) {
+        release(&out);
+        out = make(s.n, s.c, s.h, s.w);
+        in = (struct ampk_tensor){x,     AMPK_FP32, AMPK_NHWC,           s.n, s.k,
+                                  out_h, out_w,     s.k * out_h * out_w, 0};
+    }
     reference->conv_set_weights(NULL, &(struct ampk_new_weights){conv, w, NULL}, 1);
     reference->conv_forward(NULL, conv, &in, &out, NULL, NULL);
     check_values(&out, expected);
@@ -87,31 +94,40 @@ static void check_convolution(struct ampk_conv_shape s, float *x, const float *w
 AMP_TEST(convolutions_by_hand)
 {
     float square[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-    check_convolution((struct ampk_conv_shape){1, 1, 3, 3, 1, 2, 2, 1, 0, 1, 0, 0, 0}, square,
+    check_convolution((struct ampk_conv_shape){1, 1, 3, 3, 1, 2, 2, 1, 0, 1, 0, 0, 0, 0}, square,
                       (float[]){1, 2, 3, 4}, 2, 2, (float[]){37, 47, 67, 77});
     /* padded: the corner windows see one number each */
-    check_convolution((struct ampk_conv_shape){1, 1, 3, 3, 1, 2, 2, 3, 1, 1, 0, 0, 0}, square,
+    check_convolution((struct ampk_conv_shape){1, 1, 3, 3, 1, 2, 2, 3, 1, 1, 0, 0, 0, 0}, square,
                       (float[]){1, 2, 3, 4}, 2, 2, (float[]){4, 9, 14, 9});
     /* two channels, two filters over both: pixels (1,2) and (3,4) */
     float pixels[] = {1, 2, 3, 4};
-    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 2, 1, 1, 1, 0, 1, 0, 0, 0}, pixels,
+    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 2, 1, 1, 1, 0, 1, 0, 0, 0, 0}, pixels,
                       (float[]){10, 1, 0, 5}, 1, 2, (float[]){12, 10, 34, 20});
     /* the same in two groups: each filter has its own channel */
-    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 2, 1, 1, 1, 0, 2, 0, 0, 0}, pixels,
+    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 2, 1, 1, 1, 0, 2, 0, 0, 0, 0}, pixels,
                       (float[]){10, 5}, 1, 2, (float[]){10, 10, 30, 20});
     /* connected: weights are [k][c][h][w], the input c = (1,3), (2,4) */
-    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 1, 1, 2, 1, 0, 1, 0, 0, 0}, pixels,
+    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 1, 1, 2, 1, 0, 1, 0, 0, 0, 0}, pixels,
                       (float[]){1, 10, 100, 1000}, 1, 1, (float[]){1 + 30 + 200 + 4000});
+    /* transposed: each number stamps the window, by 1, and by 2 without the border */
+    check_convolution((struct ampk_conv_shape){1, 1, 2, 3, 1, 2, 2, 1, 0, 1, 0, 0, 0, 1}, pixels,
+                      (float[]){1, 10, 100, 1000}, 1, 2, (float[]){1, 12, 20, 100, 1200, 2000});
+    check_convolution((struct ampk_conv_shape){1, 1, 2, 2, 1, 2, 2, 2, 1, 1, 0, 0, 0, 1}, pixels,
+                      (float[]){1, 10, 100, 1000}, 2, 2, (float[]){1000, 200, 30, 4});
+    /* of two channels into two, weights [k][c] */
+    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 2, 1, 1, 1, 0, 1, 0, 0, 0, 1}, pixels,
+                      (float[]){10, 1, 0, 5}, 1, 2, (float[]){10, 11, 30, 23});
 }
 
 static void check_conv_adjoint(struct ampk_conv_shape s)
 {
     struct ampk_conv *conv = make_conv(&s);
-    struct ampk_tensor x = make_whole(s.n, s.c, s.h, s.w), dx = make(s.n, s.c, s.h, s.w);
     struct ampk_tensor w = make_whole(s.k, s.c / s.groups, s.kh, s.kw),
                        dw = make(s.k, w.c, w.h, w.w);
     int h = (s.h + 2 * s.pad - s.kh) / s.stride + 1, v = (s.w + 2 * s.pad - s.kw) / s.stride + 1;
-    struct ampk_tensor y = make(s.n, s.k, h, v), dy = make_whole(s.n, s.k, h, v);
+    struct ampk_tensor one = make_whole(s.n, s.c, s.h, s.w), other = make_whole(s.n, s.k, h, v);
+    struct ampk_tensor x = s.transposed ? other : one, dy = s.transposed ? one : other;
+    struct ampk_tensor dx = make(x.n, x.c, x.h, x.w), y = make(dy.n, dy.c, dy.h, dy.w);
     reference->conv_set_weights(NULL, &(struct ampk_new_weights){conv, w.data, NULL}, 1);
     reference->conv_forward(NULL, conv, &x, &y, NULL, NULL);
     reference->conv_backward(NULL, conv, &x, &dy, &dx, false, NULL);
@@ -129,19 +145,18 @@ AMP_TEST(convolution_gradients_are_adjoint)
 {
     for (int i = 0; i < 60; i++) {
         int groups = one_to(3), kh = one_to(4), kw = one_to(4);
-        struct ampk_conv_shape s = {one_to(2),
-                                    groups * one_to(4),
-                                    kh + one_to(5),
-                                    kw + one_to(5),
-                                    groups * one_to(4),
-                                    kh,
-                                    kw,
-                                    one_to(3),
-                                    one_to(3) - 1,
-                                    groups,
-                                    AMPK_COMPUTE_FP32,
-                                    false,
-                                    false};
+        struct ampk_conv_shape s = {.n = one_to(2),
+                                    .c = groups * one_to(4),
+                                    .h = kh + one_to(5),
+                                    .w = kw + one_to(5),
+                                    .k = groups * one_to(4),
+                                    .kh = kh,
+                                    .kw = kw,
+                                    .stride = one_to(3),
+                                    .pad = one_to(3) - 1,
+                                    .groups = groups};
+        check_conv_adjoint(s);
+        s.transposed = true;
         check_conv_adjoint(s);
     }
 }

@@ -314,7 +314,7 @@ AMP_TEST(what_16_bits_do_not_hold_shows)
 /* ---- where it is taken ---- */
 
 static const struct ampk_conv_shape usual_shape = {
-    2, 3, 6, 8, 16, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false};
+    2, 3, 6, 8, 16, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false, false};
 
 #ifdef CUDA_EMULATED /* elsewhere a library may round to 16 bits */
 /* conv_backward goes on as ever, and either gradient counts until the next. */

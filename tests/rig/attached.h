@@ -19,6 +19,8 @@
 #define CONV(filters, more)                                                                        \
     "[convolutional]\nsize=3\npad=1\nactivation=leaky\nfilters=" #filters "\n" more
 #define NORMALIZED "batch_normalize=1\n"
+#define DECONV(filters, more)                                                                      \
+    "[deconvolutional]\nsize=3\nactivation=leaky\nfilters=" #filters "\n" more
 #define YOLO(mask)                                                                                 \
     "[convolutional]\nsize=3\npad=1\nactivation=linear\nfilters=14\n"                              \
     "[yolo]\nmask=" mask "\nanchors=3,3, 5,4, 7,8, 10,9\nclasses=2\nnum=4\n"
@@ -43,6 +45,8 @@
     "[avgpool]\n"                                                                                  \
     "[dropout]\nprobability=.3\n"                                                                  \
     "[activation]\nactivation=tanh\n"                                                              \
+    DECONV(6, "stride=2\n" NORMALIZED)                                                             \
+    DECONV(4, "stride=2\npadding=1\n")                                                             \
     "[connected]\noutput=8\nbatch_normalize=1\nactivation=leaky\n"                                 \
     "[connected]\noutput=5\nactivation=linear\n"                                                   \
     "[cost]\n"

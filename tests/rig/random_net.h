@@ -53,8 +53,23 @@ static void random_freeze(char *text, unsigned features)
     if (features & NET_FREEZE && random_below(2)) random_append(text, "freeze=1\n");
 }
 
+static void random_deconvolution(char *text, unsigned features)
+{
+    int size = random_from(1, 4);
+    random_append(text,
+                  "[deconvolutional]\nsize=%d\nfilters=%d\nstride=%d\npadding=%d\nactivation=%s\n",
+                  size, random_from(1, 9), random_from(1, 3), random_below(size),
+                  random_below(3) ? "leaky" : random_activation());
+    if (features & NET_BATCHNORM && random_below(2)) random_append(text, "batch_normalize=1\n");
+    random_freeze(text, features);
+}
+
 static void random_convolution(char *text, unsigned features)
 {
+    if (random_below(5) == 0) {
+        random_deconvolution(text, features);
+        return;
+    }
     int size = random_below(3) * 2 + 1;
     if (size == 1 && features & NET_NO_1X1) size = 3;
     random_append(text, "[convolutional]\nsize=%d\nfilters=%d\nstride=%d\npad=%d\nactivation=%s\n",

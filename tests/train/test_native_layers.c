@@ -1,10 +1,12 @@
-/* Training of every layer type that Darknet runs itself, attached. Each small net is trained on the
- * same random numbers by Darknet alone, and with mixed_precision=1 in FP32 at several loss scales,
- * with a step that is skipped, and in FP16, also with a backward that runs again in every pass. */
+/* Training of every layer type that Darknet runs itself, and of deconvolutions, attached. Each
+ * small net is trained on the same random numbers by Darknet alone, and with mixed_precision=1 in
+ * FP32 at several loss scales, with a step that is skipped, and in FP16, also with a backward that
+ * runs again in every pass. */
 
 #include "tests/rig/harness.h"
 
 #include <darknet.h>
+#include <limits.h>
 #include <stdbool.h>
 
 #include "plugin/attach/session.h"
@@ -137,7 +139,8 @@ static void add(struct record *r, int layer, const char *what, float *live, int 
 
 static bool is_ours(const layer *l)
 {
-    return l->type == CONVOLUTIONAL ? !l->binary && !l->xnor : l->type == CONNECTED;
+    if (l->type == CONVOLUTIONAL) return !l->binary && !l->xnor;
+    return l->type == DECONVOLUTIONAL || l->type == CONNECTED;
 }
 
 static int parts_of(layer *l, layer *parts[MAX_PARTS])
@@ -567,6 +570,56 @@ LAYER_TEST(local, IMAGES, BETWEEN("[local]\nfilters=3\nsize=3\npad=1\nactivation
 #define DECONV "[deconvolutional]\nfilters=2\nsize=3\nstride=2\npadding=1\nactivation=tanh\n"
 LAYER_TEST(deconvolutional, IMAGES, BETWEEN(DECONV), NUMBERS)
 LAYER_TEST(deconvolutional_batchnorm, IMAGES, BETWEEN(DECONV "batch_normalize=1\n"), NUMBERS)
+/* Strides, windows and paddings that do not fit each other, channels that fill a processor's blocks
+ * of BF16 and that do not. Of BF16, whose values are 2^-8 apart, only a gradient that is missing or
+ * misplaced is told from rounding. */
+static void deconvolution_in_every_dtype(void)
+{
+    static const struct {
+        const char *dtype;
+        double share;
+    } runs[] = {{"fp32", FP32_SHARE}, {"tf32", FP16_SHARE}, {"fp16", FP16_SHARE}, {"bf16", .5}};
+    char layers[1000], keys[100];
+    struct record start, stock, other;
+    struct passes p;
+    int size = 1 + (int)(test_random() % 5), pad = (int)(test_random() % (unsigned)size);
+    int filters = test_random() % 2 ? 16 : 1 + (int)(test_random() % 5);
+    snprintf(layers, sizeof layers,
+             "[convolutional]\nfilters=%d\nsize=3\npad=1\nactivation=tanh\n"
+             "[deconvolutional]\nfilters=%d\nsize=%d\nstride=%d\npadding=%d\nactivation=tanh\n"
+             "batch_normalize=%d\n[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n"
+             "[cost]\n",
+             test_random() % 2 ? 16 : 3, filters, size, 1 + (int)(test_random() % 3), pad,
+             (int)(test_random() % 2));
+    struct subject t = {IMAGES, layers, NUMBERS};
+    srand((unsigned)test_random());
+    network *net = parse(&t, "", "");
+    list_net(&start, net);
+    keep(&start);
+    draw_passes(t.truth, net, &p);
+    train(net, &p, &start, ONCE, &stock);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        snprintf(keys, sizeof keys, "mixed_precision=1\namp_dtype=%s\n", runs[i].dtype);
+        train(parse(&t, keys, ""), &p, &start, ONCE, &other);
+        check_near(runs[i].dtype, &other, &stock, &start, runs[i].share);
+        forget(&other);
+    }
+    check_replay(&t, &p, &start);
+    if (test_failures) TEST_FAIL("%s", layers);
+    REQUIRE(!test_failures);
+    forget(&start);
+    forget(&stock);
+    free_passes(&p);
+    scratch_empty();
+}
+
+AMP_TEST(deconvolutional_in_every_dtype)
+{
+    gpu_index = -1; /* in a GPU build */
+    for (int i = 0; i < 12; i++)
+        deconvolution_in_every_dtype();
+}
+
 LAYER_TEST(binary, IMAGES, BETWEEN(CONV(3) "binary=1\nbatch_normalize=1\n"), NUMBERS)
 LAYER_TEST(xnor, IMAGES, BETWEEN(CONV(3) "xnor=1\n"), NUMBERS)
 
@@ -591,5 +644,56 @@ LAYER_TEST(gru_tanh_batchnorm, VECTORS, RECURRENT("[gru]\noutput=7\ntanh=1\nbatc
 LAYER_TEST(crnn, IMAGE_STEPS, BETWEEN(CRNN), NUMBERS)
 LAYER_TEST(crnn_shortcut_batchnorm, IMAGE_STEPS, BETWEEN(CRNN "shortcut=1\nbatch_normalize=1\n"),
            NUMBERS)
+
+/* A training that was saved halfway is the one that never stopped. (Only for rnn and crnn: the
+ * state of gru and lstm starts from zeros.) */
+static void check_resumed(const struct subject *t, const char *keys)
+{
+    struct record start, whole, halves;
+    struct passes p;
+    char path[PATH_MAX];
+    gpu_index = -1; /* in a GPU build */
+    srand((unsigned)test_random());
+    network *net = parse(t, "", "");
+    for (int i = 0; i < net->n; i++)
+        complete(&net->layers[i]);
+    list_net(&start, net);
+    keep(&start);
+    draw_passes(t->truth, net, &p);
+    free_network(net);
+    train(parse(t, keys, ""), &p, &start, ONCE, &whole);
+    net = parse(t, keys, "");
+    begin(net, &start, &halves);
+    for (int step = 0; step < STEPS / 2; step++)
+        run_step(net, &p, step);
+    snprintf(path, sizeof path, "%s", scratch("a.weights"));
+    save_weights(net, path);
+    free_network(net);
+    net = parse(t, keys, "");
+    load_weights(net, path);
+    for (int step = STEPS / 2; step < STEPS; step++)
+        run_step(net, &p, step);
+    list_net(&halves, net);
+    end(net, &halves);
+    check_same("resumed", &halves, &whole);
+    forget(&start);
+    forget(&whole);
+    forget(&halves);
+    free_passes(&p);
+    scratch_empty();
+}
+
+AMP_TEST(recurrent_layers_resumed)
+{
+    static const char *const keys[] = {"mixed_precision=1\namp_dtype=bf16\n",
+                                       "mixed_precision=1\namp_dtype=fp16\n"};
+    const struct subject rnn = {
+        VECTORS, RECURRENT("[rnn]\noutput=7\nactivation=tanh\nbatch_normalize=1\n"), NUMBERS};
+    const struct subject crnn = {IMAGE_STEPS, BETWEEN(CRNN "shortcut=1\n"), NUMBERS};
+    for (int k = 0; k < 2; k++) {
+        check_resumed(&rnn, keys[k]);
+        check_resumed(&crnn, keys[k]);
+    }
+}
 
 AMP_TEST_MAIN

@@ -226,6 +226,20 @@ AMP_TEST(a_run_goes_on_from_its_files)
         check_resumed(features[k], both_nets[k % 2]);
 }
 
+/* Where Darknet alone divides by zero. */
+AMP_TEST(weights_of_deconvolutions_load_without_mixed_precision_too)
+{
+    network *net = parse("", CLASSIFIER), *other = parse("", CLASSIFIER);
+    steps(net, 1);
+    save(net, "a.weights");
+    load(other, "a.weights");
+    CHECK(distance(other, net, "weights") == 0);
+    CHECK(distance(other, net, "running statistics") == 0);
+    free_network(net);
+    free_network(other);
+    scratch_empty();
+}
+
 /* Weights that are loaded in the middle of a run: moments and averages begin anew with them. */
 AMP_TEST(other_weights_begin_anew)
 {

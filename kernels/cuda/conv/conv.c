@@ -27,7 +27,7 @@ static struct ampk_conv_output choose_forward(struct ampk_context *ctx, struct a
                                               const struct ampk_tensor *y, bool statistics)
 {
     struct ampk_conv_output o =
-        ampk_conv_choose_output(ctx, conv, AMPK_TC_FORWARD, y, conv->padded_k, false);
+        ampk_conv_choose_output(ctx, conv, conv->forward, y, conv->padded_out, false);
     o.sums = statistics && conv->summing && o.direct && o.dtype == conv->operand;
     if (o.sums) o.plan = conv->summing;
     return o;
@@ -37,8 +37,8 @@ static struct forward_work plan_forward(const struct ampk_conv *conv, struct amp
                                         const struct ampk_tensor *x, const struct ampk_tensor *y)
 {
     struct forward_work f = {.y = o};
-    f.x_at = ampk_conv_place_operand(conv, &f.bytes, x, conv->padded_c);
-    f.y_at = ampk_conv_place_output(&o, &f.bytes, y, conv->padded_k);
+    f.x_at = ampk_conv_place_operand(conv, &f.bytes, x, conv->padded_in);
+    f.y_at = ampk_conv_place_output(&o, &f.bytes, y, conv->padded_out);
     f.workspace_at = ampk_conv_place_workspace(o.plan, &f.bytes);
     return f;
 }
@@ -50,7 +50,7 @@ static const void *run_forward(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     struct forward_work f = plan_forward(conv, o, x, y);
     char *work = ampk_cuda_work(ctx, f.bytes);
-    const void *operand = ampk_conv_load_operand(ctx, conv, x, conv->padded_c, work + f.x_at);
+    const void *operand = ampk_conv_load_operand(ctx, conv, x, conv->padded_in, work + f.x_at);
     void *result = o.direct ? y->data : work + f.y_at;
     struct ampk_tc_sums sums = {.sums = conv->sums};
     ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, result, o.sums ? &sums : NULL,
@@ -80,7 +80,7 @@ const float *ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *
     }
     struct ampk_conv_output o = choose_forward(ctx, conv, y, statistics != NULL);
     const void *result = run_forward(ctx, conv, o, x, y);
-    ampk_conv_store_output(ctx, &o, result, y, conv->padded_k, false, amax);
+    ampk_conv_store_output(ctx, &o, result, y, conv->padded_out, false, amax);
     if (o.sums) return conv->sums;
     if (statistics) ampk_cuda_bn_statistics(ctx, y, statistics);
     return NULL;
@@ -91,7 +91,7 @@ const float *ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *
 static struct ampk_conv_output choose_biased(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     struct ampk_conv_output o = {.dtype = AMPK_FP32};
-    o.plan = ampk_conv_find_plan_like(ctx, conv, AMPK_TC_FORWARD, &o.dtype);
+    o.plan = ampk_conv_find_plan_like(ctx, conv, conv->forward, &o.dtype);
     return o;
 }
 
@@ -102,7 +102,7 @@ void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *con
 {
     struct ampk_conv_output o = choose_biased(ctx, conv);
     const void *packed = run_forward(ctx, conv, o, x, y);
-    ampk_conv_unpack_activated(ctx, packed, o.dtype, conv->padded_k, bias, activation, y, amax);
+    ampk_conv_unpack_activated(ctx, packed, o.dtype, conv->padded_out, bias, activation, y, amax);
 }
 
 /* ---- backward ---- */
@@ -131,7 +131,7 @@ static struct ampk_conv_output choose_gradient_output(struct ampk_context *ctx,
                                                       const struct destination *to)
 {
     if (!to->sums)
-        return ampk_conv_choose_output(ctx, conv, AMPK_TC_DATA, to->dx, conv->padded_c,
+        return ampk_conv_choose_output(ctx, conv, conv->backward, to->dx, conv->padded_in,
                                        to->accumulate);
     return (struct ampk_conv_output){conv->summing_gradients, conv->operand, .direct = true,
                                      .sums = true};
@@ -145,23 +145,23 @@ static struct backward_work plan_backward(struct ampk_context *ctx, struct ampk_
                                           const struct destination *to)
 {
     const struct ampk_tensor *dx = to->dx;
-    struct backward_work b = {.bias = bias, .beside = conv->beside && dx};
+    struct backward_work b = {.bias = bias, .beside = conv->beside && dx && x};
     b.gradient = ampk_conv_library_gradient(ctx, conv);
     size_t used = 0;
-    b.x_at = ampk_conv_place_operand(conv, &used, x, conv->padded_c);
-    b.dy_at = ampk_conv_place_operand(conv, &used, dy, conv->padded_k);
-    b.sums_at = ampk_conv_place(&used, bias ? ampk_plane_sums_bytes(bias->d, conv->padded_k) : 0);
+    if (x) b.x_at = ampk_conv_place_operand(conv, &used, x, conv->padded_in);
+    b.dy_at = ampk_conv_place_operand(conv, &used, dy, conv->padded_out);
+    b.sums_at = ampk_conv_place(&used, bias ? ampk_plane_sums_bytes(bias->d, conv->padded_out) : 0);
     size_t shared = used;
     if (dx) {
         b.dx = choose_gradient_output(ctx, conv, to);
-        b.dx_at = ampk_conv_place_output(&b.dx, &used, dx, conv->padded_c);
+        b.dx_at = ampk_conv_place_output(&b.dx, &used, dx, conv->padded_in);
         b.unread_at =
-            ampk_conv_place_vectors(&used, b.dx.sums ? AMPK_TC_UNREAD : 0, conv->padded_c);
+            ampk_conv_place_vectors(&used, b.dx.sums ? AMPK_TC_UNREAD : 0, conv->padded_in);
         b.dx_workspace_at = ampk_conv_place_workspace(b.dx.plan, &used);
     }
     b.bytes = used;
     if (!b.beside) used = shared;
-    b.dw_workspace_at = ampk_conv_place_workspace(b.gradient, &used);
+    if (x) b.dw_workspace_at = ampk_conv_place_workspace(b.gradient, &used);
     if (used > b.bytes) b.bytes = used;
     return b;
 }
@@ -178,7 +178,7 @@ static void run_data_gradient(struct ampk_context *ctx, const struct ampk_conv *
                                      (float *)(work + b->unread_at)};
     ampk_tc_run(ctx->tensor_core, b->dx.plan, dy, conv->weights, result, b->dx.sums ? &sums : NULL,
                 work + b->dx_workspace_at, ctx->stream);
-    ampk_conv_store_output(ctx, &b->dx, result, to->dx, conv->padded_c, to->accumulate, to->amax);
+    ampk_conv_store_output(ctx, &b->dx, result, to->dx, conv->padded_in, to->accumulate, to->amax);
 }
 
 /* With a bias gradient, one kernel scales, rounds, pads and sums the loss's planes
@@ -186,9 +186,10 @@ static void run_data_gradient(struct ampk_context *ctx, const struct ampk_conv *
 static const void *load_dy(struct ampk_context *ctx, const struct ampk_conv *conv,
                            const struct backward_work *b, const struct ampk_tensor *dy, char *work)
 {
-    if (!b->bias) return ampk_conv_load_operand(ctx, conv, dy, conv->padded_k, work + b->dy_at);
-    void *to = ampk_conv_is_direct(dy, conv->operand, conv->padded_k) ? dy->data : work + b->dy_at;
-    ampk_pass_planes(ctx, b->bias, conv->operand, conv->padded_k, to, work + b->sums_at);
+    if (!b->bias) return ampk_conv_load_operand(ctx, conv, dy, conv->padded_out, work + b->dy_at);
+    void *to =
+        ampk_conv_is_direct(dy, conv->operand, conv->padded_out) ? dy->data : work + b->dy_at;
+    ampk_pass_planes(ctx, b->bias, conv->operand, conv->padded_out, to, work + b->sums_at);
     return to;
 }
 
@@ -200,19 +201,22 @@ static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     struct backward_work b = plan_backward(ctx, conv, x, dy, bias, to);
     char *work = ampk_cuda_work(ctx, b.bytes);
-    conv->gradient = conv->library_gradient;
+    if (x) conv->gradient = conv->library_gradient;
     const void *from_dy = load_dy(ctx, conv, &b, dy, work);
-    const void *from_x = ampk_conv_load_operand(ctx, conv, x, conv->padded_c, work + b.x_at);
+    const void *from_x =
+        x ? ampk_conv_load_operand(ctx, conv, x, conv->padded_in, work + b.x_at) : NULL;
+    bool swapped = conv->shape.transposed;
+    const void *first = swapped ? from_dy : from_x, *second = swapped ? from_x : from_dy;
     if (b.beside) {
         ampk_rt_order(ctx->fork, ctx->stream, ctx->side);
-        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, NULL,
+        ampk_tc_run(ctx->tensor_core, b.gradient, first, second, conv->dw, NULL,
                     work + b.dw_workspace_at, ctx->side);
     }
     if (to->dx) run_data_gradient(ctx, conv, &b, from_dy, to, work);
     if (b.beside)
         ampk_rt_order(ctx->join, ctx->side, ctx->stream);
-    else
-        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, NULL,
+    else if (x)
+        ampk_tc_run(ctx->tensor_core, b.gradient, first, second, conv->dw, NULL,
                     work + b.dw_workspace_at, ctx->stream);
 }
 
@@ -255,7 +259,9 @@ bool ampk_cuda_conv_takes_gradient(struct ampk_context *ctx, struct ampk_conv *c
                                    const struct ampk_tensor *x, const struct ampk_layer_gradient *g)
 {
     enum ampk_setting setting = ampk_cuda_setting(AMPK_CUDA_IMAGE_GRADIENT);
-    if (setting == AMPK_NEVER || !ampk_image_gradient_fits(ctx, &conv->shape, x, g)) return false;
+    if (setting == AMPK_NEVER || conv->shape.transposed ||
+        !ampk_image_gradient_fits(ctx, &conv->shape, x, g))
+        return false;
     size_t had = ctx->work_bytes;
     bool taken =
         setting == AMPK_ALWAYS ||
@@ -292,6 +298,10 @@ static struct ampk_conv *make_conv(const struct ampk_conv_shape *s)
     conv->ow = ampk_conv_out(s, s->w, s->kw);
     conv->padded_c = ampk_conv_padded(s, s->c);
     conv->padded_k = ampk_conv_padded(s, s->k);
+    conv->forward = s->transposed ? AMPK_TC_DATA : AMPK_TC_FORWARD;
+    conv->backward = s->transposed ? AMPK_TC_FORWARD : AMPK_TC_DATA;
+    conv->padded_in = s->transposed ? conv->padded_k : conv->padded_c;
+    conv->padded_out = s->transposed ? conv->padded_c : conv->padded_k;
     conv->operand = ampk_tc_operand(s->compute);
     conv->weights = ampk_rt_alloc(ampk_conv_padded_weights(conv) * ampk_dtype_bytes(conv->operand));
     if (conv->weights) return conv;
@@ -306,21 +316,15 @@ static bool allocate_gradient(struct ampk_conv *conv)
     return conv->dw != NULL;
 }
 
-/* x and y as islands have them: dense NHWC in the operands' type. They have no data: they serve
- * for planning only. */
-static struct ampk_tensor island_x(const struct ampk_conv *conv)
+/* What forward reads or writes as islands have it: dense NHWC in the operands' type. It has no
+ * data: it serves for planning only. */
+static struct ampk_tensor island(const struct ampk_conv *conv, bool written)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    const size_t image = (size_t)s->c * s->h * s->w;
-    return (struct ampk_tensor){NULL, conv->operand, AMPK_NHWC, s->n, s->c, s->h, s->w, image, 0};
-}
-
-static struct ampk_tensor island_y(const struct ampk_conv *conv)
-{
-    const struct ampk_conv_shape *s = &conv->shape;
-    const size_t image = (size_t)s->k * conv->oh * conv->ow;
-    return (struct ampk_tensor){NULL,     conv->operand, AMPK_NHWC, s->n, s->k,
-                                conv->oh, conv->ow,      image,     0};
+    bool x = written == s->transposed; /* of the convolution */
+    int c = x ? s->c : s->k, h = x ? s->h : conv->oh, w = x ? s->w : conv->ow;
+    size_t image = (size_t)c * h * w;
+    return (struct ampk_tensor){NULL, conv->operand, AMPK_NHWC, s->n, c, h, w, image, 0};
 }
 
 /* `accumulate` is true without sums, because that may take work memory that the plain pass does
@@ -328,7 +332,7 @@ static struct ampk_tensor island_y(const struct ampk_conv *conv)
 static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                              const struct ampk_gradient_sums *sums)
 {
-    struct ampk_tensor x = island_x(conv), y = island_y(conv);
+    struct ampk_tensor x = island(conv, false), y = island(conv, true);
     struct destination to = {&x, !sums, NULL, sums};
     struct ampk_bias_gradient bias = {.d = &y};
     return ampk_cuda_work_reserve(
@@ -340,7 +344,7 @@ static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv,
  * wait for memory in the middle of training or a recording. */
 static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
 {
-    struct ampk_tensor x = island_x(conv), y = island_y(conv);
+    struct ampk_tensor x = island(conv, false), y = island(conv, true);
     for (int statistics = 0; statistics < 2; statistics++) {
         struct ampk_conv_output o = choose_forward(ctx, conv, &y, statistics);
         if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;

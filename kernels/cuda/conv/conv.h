@@ -31,9 +31,13 @@ struct ampk_conv_slot {
 
 struct ampk_conv {
     struct ampk_conv_shape shape;
-    int oh, ow, padded_c, padded_k; /* output sides in pixels; channels with padding */
-    enum ampk_dtype operand;        /* how operands are stored */
-    void *weights;                  /* packed: [padded_k][kh][kw][padded_c/groups] */
+    int oh, ow, padded_c, padded_k; /* sides of y in pixels; channels with padding */
+    /* The passes of the libraries that forward and the data gradient run, and channels with padding
+     * of what forward reads and writes. transposed: the libraries' data gradient is our forward. */
+    enum ampk_tc_pass forward, backward;
+    int padded_in, padded_out;
+    enum ampk_dtype operand; /* how operands are stored */
+    void *weights;           /* packed: [padded_k][kh][kw][padded_c/groups] */
     struct ampk_conv_slot slots[AMPK_CONV_PASSES][2][2]; /* [..][result is FP32][accumulate] */
     void *dw;                         /* the weight gradient, packed; NULL if forward_only */
     enum ampk_dtype gradient;         /* type of dw after the last backward, run or recorded */

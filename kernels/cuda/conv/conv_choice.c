@@ -1,8 +1,7 @@
 /* Decides which library plans a convolution has, in which type it asks for results, and which of
  * the ways to use plans it takes. Every choice of a way follows one pattern: the environment can
  * force or forbid a way (context.h); otherwise the way must be possible for the shape, and then
- * win a timed contest (libs/contest.c). Knows nothing of tensors' addresses or of how work memory
- * is laid out. */
+ * win a timed contest (libs/contest.c). It must not know how work memory is laid out. */
 #include "conv.h"
 
 #include "kernels/activation.h"
@@ -51,6 +50,7 @@ static struct ampk_tc_plan *find_plan(struct ampk_context *ctx, struct ampk_conv
     struct ampk_conv_slot *slot = &conv->slots[pass][result == AMPK_FP32][accumulate];
     if (slot->tried) return slot->plan;
     slot->tried = true;
+    if (accumulate && pass != AMPK_TC_DATA) return NULL; /* a kernel adds */
     struct ampk_tc_problem p = ampk_conv_problem(&conv->shape, pass, result, accumulate);
     return slot->plan = ampk_tc_plan_create(ctx->tensor_core, &p, ctx->stream, why, why_size);
 }
@@ -111,11 +111,11 @@ bool ampk_conv_make_plans(struct ampk_context *ctx, struct ampk_conv *conv, char
                           size_t err_size)
 {
     enum ampk_dtype operand = conv->operand;
-    if (!find_plan(ctx, conv, AMPK_TC_FORWARD, operand, false, err, err_size)) return false;
+    if (!find_plan(ctx, conv, conv->forward, operand, false, err, err_size)) return false;
     if (conv->shape.forward_only) return true;
     char why[400]; /* without an adding plan, a kernel adds the result */
-    find_plan(ctx, conv, AMPK_TC_DATA, operand, true, why, sizeof why);
-    return find_plan(ctx, conv, AMPK_TC_DATA, operand, false, err, err_size) &&
+    find_plan(ctx, conv, conv->backward, operand, true, why, sizeof why);
+    return find_plan(ctx, conv, conv->backward, operand, false, err, err_size) &&
            choose_gradient(ctx, conv, err, err_size);
 }
 
@@ -125,12 +125,12 @@ struct ampk_tc_plan *ampk_conv_library_gradient(struct ampk_context *ctx, struct
     return find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->library_gradient, false, why, sizeof why);
 }
 
-/* A context without a side stream answers never: context.c makes none if the user forbids this
- * way. */
+/* Without a side stream this way is never taken: context.c makes none if the user forbids it.
+ * Transposed convolutions are few, and the contest knows the others only. */
 bool ampk_conv_choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     char why[400];
-    if (!ctx->side || conv->shape.forward_only) return false;
+    if (!ctx->side || conv->shape.forward_only || conv->shape.transposed) return false;
     if (is_set(AMPK_CUDA_SIDE_STREAM)) return true;
     return ampk_tc_pays_beside(
         ctx->tensor_core, find_plan(ctx, conv, AMPK_TC_DATA, conv->operand, false, why, sizeof why),
@@ -150,7 +150,7 @@ struct ampk_tc_plan *ampk_conv_choose_summing(struct ampk_context *ctx, struct a
     enum ampk_setting setting =
         ampk_cuda_setting(data ? AMPK_CUDA_GRADIENT_SUMS : AMPK_CUDA_EPILOGUE_SUMS);
     bool padded = data ? conv->padded_c != s->c : conv->padded_k != s->k;
-    bool possible = s->compute == AMPK_COMPUTE_FP16 && s->groups == 1 && !padded;
+    bool possible = s->compute == AMPK_COMPUTE_FP16 && s->groups == 1 && !padded && !s->transposed;
     if (!possible || s->forward_only || setting == AMPK_NEVER) return NULL;
     struct ampk_tc_problem p = ampk_conv_problem(s, pass, conv->operand, false);
     p.sums = true;
@@ -171,7 +171,7 @@ bool ampk_conv_choose_image(struct ampk_context *ctx, struct ampk_conv *conv)
     char why[400];
     const struct ampk_conv_shape *s = &conv->shape;
     enum ampk_setting setting = ampk_cuda_setting(AMPK_CUDA_IMAGE_FORWARD);
-    bool possible = !s->forward_only && ampk_image_conv_fits(ctx, s);
+    bool possible = !s->forward_only && !s->transposed && ampk_image_conv_fits(ctx, s);
     if (!possible || setting == AMPK_NEVER) return false;
     if (setting == AMPK_ALWAYS) return true;
     struct ampk_tc_plan *usual = conv->summing;

@@ -222,8 +222,8 @@ AMP_TEST(algorithms_of_cublaslt_are_compared_too)
 AMP_TEST(gradients_with_sums_are_compared_in_their_contest_alone)
 {
     begin();
-    struct ampk_conv_shape s = {4, CHANNELS,          9,     9,    FILTERS, 3, 3, 1, 0,
-                                1, AMPK_COMPUTE_FP16, false, false};
+    struct ampk_conv_shape s = {4, CHANNELS,          9,     9,     FILTERS, 3, 3, 1, 0,
+                                1, AMPK_COMPUTE_FP16, false, false, false};
     struct ampk_tc_problem p = ampk_conv_problem(&s, AMPK_TC_DATA, AMPK_FP16, false);
     p.sums = true, p.slope = .1f;
     stub.summed[1] = 1, stub.summed[2] = 2, stub.wrong = 1 << 2;
@@ -339,7 +339,8 @@ AMP_TEST(a_guess_that_refuses_to_run_gives_way_to_the_next)
 /* A connected layer's, or an FP32 result: cuBLASLt's first. */
 AMP_TEST(a_guess_of_cublaslt_that_refuses_to_run_gives_way)
 {
-    struct ampk_conv_shape s = {4, 8, 1, 1, 16, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false};
+    struct ampk_conv_shape s = {4,     8,     1,    1, 16, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16,
+                                false, false, false};
     struct ampk_tc_problem connected = ampk_conv_problem(&s, AMPK_TC_FORWARD, AMPK_FP16, false);
     begin();
     stub.cudnn[4] = 3, stub.gemm[1] = 1, stub.gemm[2] = 1, stub.untimed = true;
