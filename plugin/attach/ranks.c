@@ -295,6 +295,7 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void),
     s->spread.ordered = s->options.reduce == AMP_REDUCE_ORDERED;
     s->spread.bf16 = s->options.wire == AMP_WIRE_BF16;
     s->spread.sync_bn = s->options.sync_bn;
+    s->spread.bucket_mb = s->options.bucket_mb;
     s->spread.signal = signal;
     check_sync_bn(s);
     amp_spread_join(&s->spread, &s->step);

@@ -61,6 +61,7 @@ struct amp_options {
     enum amp_reduce reduce;
     enum amp_wire wire;
     bool sync_bn;
+    double bucket_mb; /* MiB; 0: gradients leave in one piece */
     int rank_timeout; /* seconds */
     bool jpeg_scale;
     int image_cache;       /* MiB */

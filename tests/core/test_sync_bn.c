@@ -390,6 +390,16 @@ static void judge(void *user, struct amp_step *s, struct amp_finding *f)
     if (f->rank == p->rank) f->rank = -1;
 }
 
+static void begun(void *user, struct amp_step *s, bool first)
+{
+    (void)user, (void)s, (void)first;
+}
+
+static void ran(void *user, struct amp_step *s, int layer)
+{
+    (void)user, (void)s, (void)layer;
+}
+
 static void nothing(void *user, struct amp_step *s)
 {
     (void)user, (void)s;
@@ -434,7 +444,7 @@ static const char step_net[] =
 /* The process whose images and truths `spoil` changes does not run alone into what follows. */
 static struct rig *take_step(int n, int spoilt, void (*spoil)(struct rig *))
 {
-    static const struct amp_step_peers peers = {nothing, nothing, nothing, judge, NULL};
+    static const struct amp_step_peers peers = {begun, ran, nothing, nothing, judge, NULL};
     static struct amp_step_peers own[MOST];
     struct rig *one = start(step_net, &ampk_cpu, n);
     for (int r = 0; r < n; r++) {
