@@ -125,7 +125,7 @@ def check_resumed(root):
 def check_map(root):
     """-map measures in a network of its own, which exchanges nothing."""
     folder = make(root, SYNCED, batch=6, subdivisions=2)
-    train(folder, 2, "-map")
+    end(start(folder, 2, "-map"))
     assert (folder / "backup" / "toy_best.weights").exists()
 
 
