@@ -16,6 +16,7 @@
 
 enum amp_cfg_kind {
     AMP_CFG_UNKNOWN, /* Darknet has no such key */
+    AMP_CFG_SWITCH, /* an integer that Darknet only compares with 0 */
     AMP_CFG_INTEGER,
     AMP_CFG_NUMBER,
     AMP_CFG_INTEGERS, /* with commas between them */
