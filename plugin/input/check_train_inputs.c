@@ -117,11 +117,25 @@ static void check_blanks(const struct amp_cfg_file *data, FILE *warn)
     }
 }
 
+/* Darknet takes the first of equal keys. */
+static void check_doubles(const struct amp_cfg_file *data, FILE *warn)
+{
+    for (int i = 0; i < data->sections[0].n_entries; i++) {
+        const struct amp_cfg_entry *e = &data->sections[0].entries[i];
+        const struct amp_cfg_entry *first = amp_cfg_find(&data->sections[0], e->key);
+        if (first != e)
+            fprintf(warn, "warning: %s:%d: %s=%s: given twice; line %d counts (%s=%s)\n",
+                    data->path, e->line, e->key, e->value, first->line, first->key, first->value);
+    }
+}
+
 static void check_keys(struct checker *k)
 {
     for (int i = 0; i < k->data->sections[0].n_entries; i++)
         check_key(k, &k->data->sections[0].entries[i]);
-    if (k->warn) check_blanks(k->data, k->warn);
+    if (!k->warn) return;
+    check_blanks(k->data, k->warn);
+    check_doubles(k->data, k->warn);
 }
 
 /* Words for the end of a message about the key's value: that it is Darknet's default, or that it

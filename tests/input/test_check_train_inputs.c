@@ -489,6 +489,17 @@ AMP_TEST(blanks_in_the_data_file)
     CHECK_STR(out, "");
 }
 
+AMP_TEST(keys_given_twice_in_the_data_file)
+{
+    start();
+    put_replaced("a.data", good_data, "names=two.names",
+                 "train=other.txt\nnames=two.names\ntrain=third.txt");
+    check_good();
+    CHECK_STR(out,
+              "warning: a.data:4: train=other.txt: given twice; line 2 counts (train=train.txt)\n"
+              "warning: a.data:6: train=third.txt: given twice; line 2 counts (train=train.txt)\n");
+}
+
 /* One message each, which names the cause. */
 AMP_TEST(remarks_in_the_data_file)
 {
