@@ -97,7 +97,7 @@ static bool is_version(const char *word)
 static int refuse_word(const char *first, const char *word, const char *nearest)
 {
     fprintf(stderr, "error: unknown command \"%s %s\"", first, word);
-    if (nearest) fprintf(stderr, "; the nearest known one is %s %s", first, nearest);
+    if (nearest) fprintf(stderr, "; did you mean %s %s?", first, nearest);
     fputc('\n', stderr);
     return 1;
 }
@@ -170,7 +170,7 @@ static bool is_misspelt_first(const char *word)
     static const char *const known[] = {"amp", "detector", "detect"};
     const char *nearest = amp_nearest_word(word, known, sizeof known / sizeof *known);
     if (!nearest || !strcmp(word, nearest)) return false;
-    fprintf(stderr, "error: unknown command \"%s\"; the nearest known one is %s\n", word, nearest);
+    fprintf(stderr, "error: unknown command \"%s\"; did you mean %s?\n", word, nearest);
     return true;
 }
 

@@ -417,7 +417,7 @@ static int check_key(struct keys_check *k, const struct amp_cfg_section *s,
                  k->cfg->path, e->line, e->key, e->written, s->name, meant);
         return -1;
     }
-    add_finding(k, &k->ignored, s, e, "nobody reads this key here, it has no effect");
+    add_finding(k, &k->ignored, s, e, "has no effect in this section");
     return 0;
 }
 

@@ -222,6 +222,12 @@ static bool is_number(const struct amp_cfg_entry *e)
     return kind != AMP_CFG_UNKNOWN && kind != AMP_CFG_WORD;
 }
 
+static bool is_list(const struct amp_cfg_entry *e)
+{
+    enum amp_cfg_kind kind = amp_cfg_key_kind(e->key);
+    return kind == AMP_CFG_INTEGERS || kind == AMP_CFG_NUMBERS;
+}
+
 /* Darknet reads the numbers in front of a remark. A word would be read with the remark, and a list
  * with the remark's commas; both are errors elsewhere. The first is enough to make the point. */
 static void note_remark(const struct checker *k)
@@ -236,6 +242,21 @@ static void note_remark(const struct checker *k)
                  (int)(remark - e->value < 40 ? remark - e->value : 40), e->value);
             return;
         }
+}
+
+/* Darknet drops blanks, and so makes one number of two. */
+static int check_blanks(const struct checker *k, const struct amp_cfg_section *s,
+                        const struct amp_cfg_entry *e)
+{
+    const char *end = e->written + strcspn(e->written, "#");
+    for (const char *p = e->written; is_number(e) && p < end; p++) {
+        const char *next = p + 1 + strspn(p + 1, " \t");
+        if (next == p + 1 || next >= end || strchr(" \t,", *p) || *next == ',') continue;
+        return fail(k, e->line, "%s=%.80s in %s: Darknet drops blanks and reads %.80s; allowed: %s",
+                    e->key, e->written, s->name, e->value,
+                    is_list(e) ? "commas between numbers" : "one number");
+    }
+    return 0;
 }
 
 /* Darknet drops the remainder, so an iteration would have fewer images than batch= says. */
@@ -412,6 +433,9 @@ int amp_cfg_values_check_training(const struct amp_cfg_file *cfg, char *notes, s
     struct checker k = {cfg, notes, err, notes_size, err_size};
     const struct amp_cfg_section *net = cfg->sections;
     note_remark(&k);
+    for (int i = 0; i < cfg->n_sections; i++)
+        for (int j = 0; j < cfg->sections[i].n_entries; j++)
+            if (check_blanks(&k, &cfg->sections[i], &cfg->sections[i].entries[j])) return -1;
     if (check_batch(&k, net) || check_ranges(&k, net) || check_rates(&k, net)) return -1;
     for (int i = 1; i < cfg->n_sections; i++) {
         const struct amp_cfg_section *s = &cfg->sections[i];

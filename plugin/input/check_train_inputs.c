@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "plugin/core/cfg.h"
 #include "plugin/core/file.h"
@@ -82,7 +83,7 @@ static void check_key(struct checker *k, const struct amp_cfg_entry *e)
     int n = snprintf(message, sizeof message, "%s:%d: %.80s=: Darknet knows no such key",
                      k->data->path, e->line, e->key);
     if (nearest && n < (int)sizeof message)
-        snprintf(message + n, sizeof message - (size_t)n, "; the nearest known one is %s", nearest);
+        snprintf(message + n, sizeof message - (size_t)n, "; did you mean %s?", nearest);
     if (nearest && k->options.mixed_precision)
         tell(k, message);
     else if (k->warn)
@@ -160,9 +161,23 @@ static void read_cfg(struct checker *k, const char *path)
         tell(k, err);
         return;
     }
+    check_log(k);
     /* At the cfg's own size; check_train_net.c tries the sizes of random=1. */
     k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
     if (!k->net) tell(k, err);
+}
+
+/* The file itself is made when training has begun. */
+static void check_log(struct checker *k)
+{
+    char folder[PATH_MAX];
+    struct stat found;
+    const char *path = k->options.log_path, *slash = strrchr(path, '/');
+    if (!slash) return;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
+    if (stat(folder, &found))
+        fault(k, "%s:%d: amp_log=%s: folder %s: %s", k->cfg->path,
+              amp_cfg_line(k->cfg->sections, "amp_log"), path, folder, strerror(errno));
 }
 
 /* ---- classes ---- */

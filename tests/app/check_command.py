@@ -275,7 +275,7 @@ def check_notes(folder):
         assert said.returncode == 0 and "/proc/self/fd" not in said.stderr, said.stderr
         toyset.check_notes(
             said.stderr,
-            "toy.cfg:%d: author=me in [net]: nobody reads this key here, it has no effect"
+            "toy.cfg:%d: author=me in [net]: has no effect in this section"
             % (lines.index("author=me") + 1),
             "toy.cfg:%d: stride=2 # x in [convolutional]: Darknet reads 2; put the remark on its own line"
             % (lines.index("stride=2 # x") + 1))

@@ -47,14 +47,14 @@ def check_version():
 
 
 def check_unknown():
-    for words, said in ((("amp", "paln"), '"amp paln"; the nearest known one is amp plan'),
+    for words, said in ((("amp", "paln"), '"amp paln"; did you mean amp plan?'),
                         (("amp", "train"), 'unknown command "amp train"\n'),
-                        (("detectr", "train", "a", "b"), '"detectr"; the nearest known one is detector\n'),
-                        (("apm", "plan"), '"apm"; the nearest known one is amp\n'),
-                        (("detector", "mpa", "a", "b"), "the nearest known one is detector map"),
-                        (("detector", "trian", "a", "b", "c"), "the nearest known one is detector train"),
-                        (("amp", "plan", "--jsno", "a.cfg"), '"--jsno"; the nearest known one is --json'),
-                        (("amp", "plan", "-jsno", "a.cfg"), '"-jsno"; the nearest known one is --json'),
+                        (("detectr", "train", "a", "b"), '"detectr"; did you mean detector?\n'),
+                        (("apm", "plan"), '"apm"; did you mean amp?\n'),
+                        (("detector", "mpa", "a", "b"), "did you mean detector map?"),
+                        (("detector", "trian", "a", "b", "c"), "did you mean detector train?"),
+                        (("amp", "plan", "--jsno", "a.cfg"), '"--jsno"; did you mean --json?'),
+                        (("amp", "plan", "-jsno", "a.cfg"), '"-jsno"; did you mean --json?'),
                         (("amp", "profile", "--all", "a.cfg"), 'unknown option "--all"\n'),
                         (("amp", "plan", "--js", "a.cfg"), 'unknown option "--js"'),
                         (("amp", "plan", "--json=1", "a.cfg"), "json"),

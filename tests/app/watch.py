@@ -147,7 +147,7 @@ def check_notes(root):
     assert LINE.findall(told.stdout) and "/proc/self/fd" not in told.stderr, told
     toyset.check_notes(
         told.stderr,
-        "toy.cfg:%d: author=me in [net]: nobody reads this key here, it has no effect"
+        "toy.cfg:%d: author=me in [net]: has no effect in this section"
         % (lines.index("author=me") + 1),
         "toy.cfg:%d: stride=2 # x in [convolutional]: Darknet reads 2; put the remark on its own line"
         % (lines.index("stride=2 # x") + 1))

@@ -178,8 +178,8 @@ AMP_TEST(keys_without_effect_are_told)
                          "batch_normalize=1\n"),
               0);
     CHECK_STR(err, "");
-    CHECK_STR(notes, "a.cfg:2: workspace_size_limit_MB=4000 in [net]: nobody reads this key here, "
-                     "it has no effect; likewise batch_normalize (line 4)\n");
+    CHECK_STR(notes, "a.cfg:2: workspace_size_limit_MB=4000 in [net]: has no effect in "
+                     "this section; likewise batch_normalize (line 4)\n");
 }
 
 AMP_TEST(so_many_keys_that_not_all_are_named)
@@ -312,6 +312,20 @@ AMP_TEST(ranges_of_augmentation_and_heads)
             }
         }
     }
+}
+
+AMP_TEST(blanks_for_commas)
+{
+    check_value("[net]\n[yolo]\nmask = 0 1 2\n",
+                "a.cfg:3: mask=0 1 2 in [yolo]: Darknet drops blanks and reads 012; allowed: "
+                "commas between numbers");
+    check_value("[net]\n[yolo]\nnum=2\nanchors=10,14  23,27\n",
+                "a.cfg:4: anchors=10,14  23,27 in [yolo]: Darknet drops blanks and reads "
+                "10,1423,27; allowed: commas between numbers");
+    check_value("[net]\nwidth=4\t16\n",
+                "a.cfg:2: width=4\t16 in [net]: Darknet drops blanks and reads 416; allowed: "
+                "one number");
+    check_value("[net]\n[yolo]\nnum=2\nanchors = 10,14 ,  23 , 27 # or 9 9\nmap=my map\n", "");
 }
 
 AMP_TEST(anchors_are_sizes)

@@ -36,7 +36,7 @@ BOTH = [
     ("a carriage return", "batch=4\n", "batch=4\r\n", ["toy.cfg:3: ", "carriage return"]),
     ("a very long line", MAXPOOL, "x" * 100000 + "\n", ["toy.cfg:44: ", 'no "="']),
     ("an end without newline", None, "[net]\nbatch=4\n[conv]\nfilters=", ["toy.cfg:4: ", "no value"]),
-    ("unknown layer", "[maxpool]", "[maxpool2]", ["toy.cfg:44: [maxpool2]", "no such layer", "the nearest known one is [maxpool]"]),
+    ("unknown layer", "[maxpool]", "[maxpool2]", ["toy.cfg:44: [maxpool2]", "no such layer", "did you mean [maxpool]?"]),
     ("a word for a number", "filters=16", "filters=many", ["toy.cfg:50: filters=many", "whole number"]),
     ("a number with more behind it", "batch=4", "batch=4x", ["toy.cfg:3: batch=4x", "whole number"]),
     ("a number past 32 bits", "max_batches=3", "max_batches=4294967299",

@@ -453,11 +453,10 @@ AMP_TEST(the_largest_size_of_random_1_is_tried)
 AMP_TEST(keys_of_the_data_file)
 {
     start();
-    check_bad_data(
-        "classes=2", "claases=2",
-        "a.data:1: claases=: Darknet knows no such key; the nearest known one is classes");
+    check_bad_data("classes=2", "claases=2",
+                   "a.data:1: claases=: Darknet knows no such key; did you mean classes?");
     check_bad_data("train=train.txt", "trian=train.txt",
-                   "a.data:2: trian=: Darknet knows no such key; the nearest known one is train\n"
+                   "a.data:2: trian=: Darknet knows no such key; did you mean train?\n"
                    "image list data/train.list: No such file or directory (a.data has no train= "
                    "line: this is Darknet's default)");
     check_bad_data("backup=backup\n", "",
@@ -469,8 +468,8 @@ AMP_TEST(keys_of_the_data_file)
     put_replaced("a.data", good_data, "classes=2", "claases=2");
     put_replaced("a.cfg", good_cfg, "mixed_precision=1\n", "");
     check_good(); /* stock Darknet's training does not read it */
-    CHECK_STR(out, "warning: a.data:1: claases=: Darknet knows no such key; the nearest known one "
-                   "is classes\n");
+    CHECK_STR(out, "warning: a.data:1: claases=: Darknet knows no such key; did you mean "
+                   "classes?\n");
 }
 
 AMP_TEST(blanks_in_the_data_file)
