@@ -153,6 +153,19 @@ static const char *explain_value(const struct amp_cfg_file *data, const char *ke
 
 /* ---- the cfg ---- */
 
+/* The file itself is made when training has begun. */
+static void check_log(struct checker *k)
+{
+    char folder[PATH_MAX];
+    struct stat found;
+    const char *path = k->options.log_path, *slash = strrchr(path, '/');
+    if (!slash) return;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
+    if (stat(folder, &found))
+        fault(k, "%s:%d: amp_log=%s: folder %s: %s", k->cfg->path,
+              amp_cfg_line(k->cfg->sections, "amp_log"), path, folder, strerror(errno));
+}
+
 static void read_cfg(struct checker *k, const char *path)
 {
     char err[2 * PATH_MAX];
@@ -165,19 +178,6 @@ static void read_cfg(struct checker *k, const char *path)
     /* At the cfg's own size; check_train_net.c tries the sizes of random=1. */
     k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
     if (!k->net) tell(k, err);
-}
-
-/* The file itself is made when training has begun. */
-static void check_log(struct checker *k)
-{
-    char folder[PATH_MAX];
-    struct stat found;
-    const char *path = k->options.log_path, *slash = strrchr(path, '/');
-    if (!slash) return;
-    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
-    if (stat(folder, &found))
-        fault(k, "%s:%d: amp_log=%s: folder %s: %s", k->cfg->path,
-              amp_cfg_line(k->cfg->sections, "amp_log"), path, folder, strerror(errno));
 }
 
 /* ---- classes ---- */
