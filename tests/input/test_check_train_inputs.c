@@ -430,9 +430,9 @@ AMP_TEST(jitter)
 {
     start();
     check_bad_cfg("num=2\n", "num=2\njitter=1\n",
-                  "a.cfg:24: jitter=1 in [yolo]; allowed: 0 to below 1");
+                  "a.cfg:24: jitter=1 in [yolo]: allowed: 0 to below 1");
     check_bad_cfg("num=2\n", "num=2\njitter=-.1\n",
-                  "a.cfg:24: jitter=-0.1 in [yolo]; allowed: 0 to below 1");
+                  "a.cfg:24: jitter=-.1 in [yolo]: allowed: 0 to below 1");
     put_replaced("a.cfg", good_cfg, "num=2\n", "num=2\njitter=.99\n");
     check_good();
 }
