@@ -440,8 +440,8 @@ struct ampk_backend {
                               const struct ampk_tensor *x, const float *bias, enum ampk_activation,
                               const struct ampk_tensor *y, uint32_t *amax);
     /* dx (+)= dgrad(dy), NHWC. dx NULL: the caller does not want it. The convolution keeps
-     * wgrad(x, dy) until its next backward. dy is NHWC; the convolution rounds it to the compute
-     * type first. */
+     * wgrad(x, dy) until its next backward with an x. x NULL: dx alone. dy is NHWC; the convolution
+     * rounds it to the compute type first. */
     void (*conv_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                           const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                           bool accumulate, uint32_t *dx_amax);

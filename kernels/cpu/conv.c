@@ -234,5 +234,5 @@ void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
     struct finish finish = {.accumulate = accumulate};
     const struct pass *pass = transposed ? &conv->to_y : &conv->to_x;
     if (dx) ampk_amax_raise(dx_amax, run_pass(ctx, conv, pass, dy, dx, &finish, memory));
-    weight_gradient(ctx, conv, transposed ? dy : x, transposed ? x : dy, memory);
+    if (x) weight_gradient(ctx, conv, transposed ? dy : x, transposed ? x : dy, memory);
 }

@@ -198,7 +198,7 @@ void ampk_ref_conv_backward(struct ampk_context *context, struct ampk_conv *conv
         ampk_ref_store(dx, result, accumulate, dx_amax);
         free(result);
     }
-    find_weight_gradient(conv, x, rounded);
+    if (x) find_weight_gradient(conv, x, rounded);
     free(rounded);
 }
 

@@ -3,7 +3,8 @@
  * step ends", so both are told from the layer's index.
  *
  * The hooks must not know how a layer is computed (core/graph.c) or when a step counts
- * (core/step.c). No Darknet loop is copied here: Darknet still walks the layers itself.
+ * (core/step.c). Darknet still walks the layers itself, but for an inference whose layer has left
+ * FP16, which the hooks run again.
  *
  * Here are also the passes of commands that look into a network (amp_observe.h); these leave no
  * trace in it. */

@@ -1,7 +1,7 @@
 /* Every function of Darknet and of the C library that the plugin replaces. All of Darknet's entries
  * into the plugin are here, except the layers' hooks (hooks.c). Each says why it is replaced, finds
- * the session or thread that a call means, and calls what decides. Only what concerns windows is
- * decided here: it is too small for a file.
+ * the session or thread that a call means, and calls what decides. Only what is too small for a
+ * file is decided here: windows, and networks trained by several threads.
  *
  * Where a session is concerned, exit waits until the call has returned (ending.h). */
 
@@ -16,6 +16,7 @@
 #include "hooks.h"
 #include "images.h"
 #include "native.h"
+#include "products.h"
 #include "ranks.h"
 #include "rate.h"
 #include "run.h"
@@ -24,6 +25,8 @@
 #include "session.h"
 #include "staging.h"
 
+#include "connected_layer.h"
+#include "convolutional_layer.h"
 #include "darknet.h"
 #include "option_list.h"
 #include "parser.h"
@@ -165,6 +168,30 @@ AMP_INTERPOSE(void, free_data, (data d))
     amp_batches_drop(d);
     AMP_REAL(free_data)(d);
     amp_iteration_ended();
+}
+
+/* ---- inside recurrent layers ----
+ * Darknet's rnn, gru, lstm and crnn call these by name, so no pointer can be hooked. Layers by
+ * themselves run through their hooks and come here only where nothing is attached. */
+
+AMP_INTERPOSE(void, forward_connected_layer, (layer l, network net))
+{
+    if (!amp_products_forward(l, net)) AMP_REAL(forward_connected_layer)(l, net);
+}
+
+AMP_INTERPOSE(void, backward_connected_layer, (layer l, network net))
+{
+    if (!amp_products_backward(l, net)) AMP_REAL(backward_connected_layer)(l, net);
+}
+
+AMP_INTERPOSE(void, forward_convolutional_layer, (const convolutional_layer l, network net))
+{
+    if (!amp_products_forward(l, net)) AMP_REAL(forward_convolutional_layer)(l, net);
+}
+
+AMP_INTERPOSE(void, backward_convolutional_layer, (convolutional_layer l, network net))
+{
+    if (!amp_products_backward(l, net)) AMP_REAL(backward_convolutional_layer)(l, net);
 }
 
 /* ---- image files ---- */
@@ -359,6 +386,27 @@ AMP_INTERPOSE(cublasHandle_t, blas_handle, ())
 AMP_INTERPOSE(cudnnHandle_t, cudnn_handle, ())
 {
     return amp_has_gpu() ? AMP_REAL(cudnn_handle)() : NULL;
+}
+
+/* As on the host, above. */
+AMP_INTERPOSE(void, forward_connected_layer_gpu, (layer l, network net))
+{
+    if (!amp_products_forward(l, net)) AMP_REAL(forward_connected_layer_gpu)(l, net);
+}
+
+AMP_INTERPOSE(void, backward_connected_layer_gpu, (layer l, network net))
+{
+    if (!amp_products_backward(l, net)) AMP_REAL(backward_connected_layer_gpu)(l, net);
+}
+
+AMP_INTERPOSE(void, forward_convolutional_layer_gpu, (convolutional_layer l, network net))
+{
+    if (!amp_products_forward(l, net)) AMP_REAL(forward_convolutional_layer_gpu)(l, net);
+}
+
+AMP_INTERPOSE(void, backward_convolutional_layer_gpu, (convolutional_layer l, network net))
+{
+    if (!amp_products_backward(l, net)) AMP_REAL(backward_convolutional_layer_gpu)(l, net);
 }
 
 /* The GPU backward of connected layers, also those inside recurrent ones, cuts deltas off at 1.

@@ -25,7 +25,11 @@
 #define AMP_INTERPOSED(X)                                                                          \
     AMP_INTERPOSED_GPU(X)                                                                          \
     AMP_INTERPOSED_LIBC(X)                                                                         \
+    X(backward_connected_layer)                                                                    \
+    X(backward_convolutional_layer)                                                                \
     X(file_error)                                                                                  \
+    X(forward_connected_layer)                                                                     \
+    X(forward_convolutional_layer)                                                                 \
     X(free_data)                                                                                   \
     X(free_network)                                                                                \
     X(get_next_batch)                                                                              \
@@ -56,6 +60,8 @@
 /* Replaced too: functions that only a GPU build of Darknet has. */
 #ifdef GPU
 #define AMP_INTERPOSED_GPU(X)                                                                      \
+    X(backward_connected_layer_gpu)                                                                \
+    X(backward_convolutional_layer_gpu)                                                            \
     X(blas_handle)                                                                                 \
     X(constrain_gpu)                                                                               \
     X(cuda_free)                                                                                   \
@@ -66,6 +72,8 @@
     X(cuda_random)                                                                                 \
     X(cuda_set_device)                                                                             \
     X(cudnn_handle)                                                                                \
+    X(forward_connected_layer_gpu)                                                                 \
+    X(forward_convolutional_layer_gpu)                                                                                \
     X(train_networks)
 #else
 #define AMP_INTERPOSED_GPU(X)
@@ -74,10 +82,15 @@
 /* Used but not replaced: AMP_USE(name) is Darknet's function or the address of its variable. */
 #define AMP_USED(X)                                                                                \
     AMP_USED_GPU(X)                                                                                \
+    X(activate_array)                                                                              \
+    X(add_bias)                                                                                    \
+    X(backward_batchnorm_layer)                                                                    \
+    X(backward_bias)                                                                               \
     X(backward_lstm_layer)                                                                         \
     X(basecfg)                                                                                     \
     X(backward_network)                                                                            \
     X(fill_truth_detection)                                                                        \
+    X(forward_batchnorm_layer)                                                                        \
     X(forward_network)                                                                             \
     X(gpu_index)                                                                                   \
     X(gradient_array)                                                                              \
@@ -88,7 +101,12 @@
 
 #ifdef GPU
 #define AMP_USED_GPU(X)                                                                            \
-    X(activate_array)                                                                              \
+    X(activate_array_gpu)                                                                          \
+    X(add_bias_gpu)                                                                                \
+    X(backward_batchnorm_layer_gpu)                                                                \
+    X(backward_bias_gpu)                                                                           \
+    X(forward_batchnorm_layer_gpu)                                                                 \
+    X(gradient_array_gpu)                                                                          \
     X(softmax_cpu)
 #else
 #define AMP_USED_GPU(X)

@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PARTS 8
-
 /* ---- what Darknet has for training on a GPU only ---- */
 
 void backward_lstm_layer(layer l, network net); /* in no header */
@@ -78,7 +76,7 @@ static backward_function *complete_backward(const layer *l, backward_function *o
 
 /* The layers that hold the weights: the layer itself, or those nested in a recurrent one. The order
  * is fixed: sidecars list params in it, and swap_updates takes grads in it. */
-static int weight_layers(layer *l, layer *parts[MAX_PARTS])
+int amp_native_parts(layer *l, layer *parts[AMP_MOST_PARTS])
 {
     switch (l->type) {
     case CONVOLUTIONAL:
@@ -214,11 +212,11 @@ static void list_changed(struct lister *out, float *value, size_t n, bool zeros)
  * all time steps are computed again, but without what shortcut=1 adds. */
 static void list_all_changed(struct lister *out, layer *l, float *delta)
 {
-    layer *parts[MAX_PARTS];
+    layer *parts[AMP_MOST_PARTS];
     bool dev = out->device;
     size_t images = (size_t)l->batch, steps = (size_t)l->steps;
     if (l->type != RNN && l->type != GRU && l->type != LSTM && l->type != CRNN) return;
-    int n = weight_layers(l, parts);
+    int n = amp_native_parts(l, parts);
     for (int k = 0; k < n; k++) {
         float *own = AMP_SIDE(dev, parts[k], delta);
         if (own != delta) list_changed(out, own, (size_t)parts[k]->outputs * images * steps, true);
@@ -250,8 +248,8 @@ static void list_binding(struct lister *out, layer *l, float *delta, int first_p
 
 static void list_layer(struct lister *out, layer *l, float *delta)
 {
-    layer *parts[MAX_PARTS];
-    int first = out->owned.n_params, n = weight_layers(l, parts);
+    layer *parts[AMP_MOST_PARTS];
+    int first = out->owned.n_params, n = amp_native_parts(l, parts);
     for (int k = 0; k < n; k++)
         list_weight_layer(out, parts[k]);
     list_carried(out, l);
@@ -354,11 +352,11 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, n
                          float *input, float *delta, float scale, const struct amp_param *params,
                          int n_params)
 {
-    layer copy = *l, *parts[MAX_PARTS];
-    struct update_pointers old[MAX_PARTS];
+    layer copy = *l, *parts[AMP_MOST_PARTS];
+    struct update_pointers old[AMP_MOST_PARTS];
     /* Nested layers are pointers, so the copy shares them with Darknet: their pointers are put back
      * below. */
-    int next = 0, n = n_params ? weight_layers(&copy, parts) : 0;
+    int next = 0, n = n_params ? amp_native_parts(&copy, parts) : 0;
     for (int k = 0; k < n; k++)
         old[k] = swap_updates(parts[k], device, params, &next);
     AMP_SIDE(device, &copy, delta) = saved->delta;

@@ -24,6 +24,11 @@ struct amp_saved {
 struct amp_owned amp_native_list(const network *net, const struct amp_saved *saved, bool device);
 void amp_native_free_list(struct amp_owned *);
 
+/* The layers that hold the weights: l itself, or those nested in a recurrent one; returns how
+ * many. */
+enum { AMP_MOST_PARTS = AMP_MOST_MATRICES };
+int amp_native_parts(layer *l, layer *parts[AMP_MOST_PARTS]);
+
 /* Allocates arrays that the layer's CPU code uses in training but Darknet makes for a GPU only.
  * free_layer frees them. */
 void amp_native_complete(layer *);

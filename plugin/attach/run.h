@@ -1,5 +1,5 @@
-/* Ends a run early, with its state saved: after a signal, or when memory ends. Nothing else in this
- * folder decides that a run has to end; what fails in its middle is reported up to here.
+/* Ends a run early, with its state saved: after a signal, or when memory ends. What cannot
+ * begin, because a cfg or a file is wrong, ends where that is found (amp_fail).
  *
  * Signals: SIGINT, SIGTERM, SIGHUP, SIGPIPE (nobody reads the output any more) and SIGXCPU (a batch
  * system's limit). While a network trains, the running iteration is finished, the state is saved as

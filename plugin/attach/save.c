@@ -1,6 +1,6 @@
-/* Decides whether a weights file is written and whether it gets a sidecar. It must not know the
- * order of flushes and renames (core/checkpoint.c), the sidecar's contents (core/sidecar.c,
- * resume.c), or what a failed save means for the run (run.c).
+/* Decides whether a weights file is written and whether it gets a sidecar. It must not know in
+ * which order a pair of both is replaced (core/checkpoint.c), the sidecar's contents
+ * (core/sidecar.c, resume.c), or what a failed save means for the run (run.c).
  *
  * Darknet still writes the weights itself: its format stays its own. But it checks no write and
  * ends the program with status 0 if it cannot open the file, so it gets the name of a temporary

@@ -6,7 +6,7 @@
 #include "session.h"
 
 /* ---- files (save.c) ----
- * Both replace Darknet's save_weights and load_weights for a network with mixed_precision=1. A file
+ * What Darknet's save_weights and load_weights become for a network with mixed_precision=1. A file
  * is written whole or not at all. It gets a sidecar if amp_sidecar says so, and is loaded with it.
  */
 

@@ -8,6 +8,7 @@
 #include "device.h"
 #include "device_memory.h"
 #include "interposed.h"
+#include "products.h"
 #include "seed.h"
 #include "staging.h"
 #include "plugin/core/layers.h"
@@ -85,14 +86,38 @@ int amp_session_make_plan(struct amp_session *s, bool train, char *err, size_t e
 
 /* ---- graph ---- */
 
+static void lend_products(struct amp_session *s, int i)
+{
+    bool products = s->plan->layers[i].products;
+    amp_products_run(products ? s->graph : NULL, i, &s->net->layers[i], s->device);
+}
+
+/* The plan says that the products of recurrent layers are ours. Where Darknet's calls pass by, they
+ * are not. */
+static void tell_products(struct amp_session *s, int i)
+{
+    if (s->told_products || !s->plan->layers[i].products || s->graph->nodes[i].product_called)
+        return;
+    s->told_products = true;
+    fprintf(
+        stderr,
+        "darknet-amp: layer %d (%s): this Darknet's calls do not pass through the plugin, so that "
+        "the products of recurrent layers stay in FP32; start the program with "
+        "LD_PRELOAD=libdarknet_amp.so\n",
+        i, amp_layer_type_name(s->desc->layers[i].type));
+}
+
 /* Darknet's code works on the default stream and ours does not, so the device is handed over before
  * and taken back after. */
 static void call_forward(void *user, int i, float *input, bool train)
 {
     struct amp_session *s = user;
     s->backend->release(s->context);
+    lend_products(s, i);
     amp_native_forward(&s->net->layers[i], &s->saved[i], s->device, s->view, input, train);
+    amp_products_end();
     s->backend->acquire(s->context);
+    tell_products(s, i);
 }
 
 static void call_backward(void *user, int i, float *input, float *delta)
@@ -107,8 +132,10 @@ static void call_backward(void *user, int i, float *input, float *delta)
     float scale = s->graph->scale;
     amp_native_scale_kept(l, s->device, s->backend, s->context, scale);
     s->backend->release(s->context);
+    lend_products(s, i);
     amp_native_backward(l, &s->saved[i], s->device, view, input, delta, scale,
                         s->graph->params + bind->first_param, bind->n_params);
+    amp_products_end();
     s->backend->acquire(s->context);
     amp_native_scale_kept(l, s->device, s->backend, s->context, 1 / scale);
 }

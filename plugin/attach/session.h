@@ -60,6 +60,7 @@ struct amp_session {
     bool observed;             /* a pass of amp_pass runs: nobody is training */
     bool unkept;               /* what is trained is for measuring (amp_train_unkept) */
     bool told_notes;           /* the notes on convolutions have been printed */
+    bool told_products;        /* so has that those of recurrent layers are not ours */
     amp_see_function *see;     /* called with what a pass computes (hooks.c); NULL: nobody */
     void *see_user;
     amp_layer_function *trace; /* called around every layer (hooks.c); NULL: nobody */

@@ -336,7 +336,7 @@ static void average_statistics(struct amp_graph *g, float rest)
  * raises them. */
 static void watch_update(struct amp_graph *g)
 {
-    if (!fuses_update(g)) {
+    if (!fuses_update(g) || g->multiplies) {
         amp_graph_weights_changed(g);
         return;
     }

@@ -85,7 +85,7 @@ static int copy_lists(struct amp_graph *g, const struct amp_owned *owned)
     g->updates = calloc((size_t)g->n_params + 1, sizeof *g->updates);
     g->due = calloc((size_t)g->n_params + 1, sizeof *g->due);
     g->conv_updates = calloc((size_t)g->n, sizeof *g->conv_updates);
-    g->convs = calloc((size_t)g->n, sizeof *g->convs);
+    g->convs = calloc((size_t)g->n * AMP_MOST_MATRICES, sizeof *g->convs);
     g->of_pass = calloc((size_t)g->n, sizeof *g->of_pass);
     g->of_step = calloc((size_t)g->n, sizeof *g->of_step);
     if (!g->nodes || !g->fp16 || !g->params || !g->rolling || !g->changed || !g->copies ||
@@ -287,6 +287,7 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
 {
     const struct ampk_backend *be = g->backend;
     if (node->conv) be->conv_destroy(g->context, node->conv);
+    amp_products_free(g, node);
     be->free(g->context, node->mean);
     be->free(g->context, node->variance);
     be->free(g->context, node->gradient_sums);

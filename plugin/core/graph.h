@@ -122,6 +122,14 @@ void amp_graph_backward(struct amp_graph *, int layer);
 void amp_graph_forward_layer(struct amp_graph *, int layer);
 void amp_graph_backward_layer(struct amp_graph *, int layer);
 
+/* For Darknet's code of a recurrent layer, while it runs: the product of matrix `k` and time step
+ * `step`. x, y, dy, dx: that step's FP32 NCHW values, backend memory of the caller's stream.
+ * forward: y = W x. backward: dx += W^T dy (dx NULL: not wanted); the weight gradient, and all
+ * gradients of the layer's input, follow when the layer's backward is done. */
+void amp_graph_product_forward(struct amp_graph *, int layer, int k, int step, float *x, float *y);
+void amp_graph_product_backward(struct amp_graph *, int layer, int k, int step, float *x, float *dy,
+                                float *dx);
+
 /* A step begins: its sums are 0. */
 void amp_graph_begin_step(struct amp_graph *);
 /* Accepts the pass whose backward has just ended: adds its gradients to the step's sums, if there

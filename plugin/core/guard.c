@@ -62,7 +62,9 @@ static struct amp_fault find_forward(const uint32_t (*watch)[AMP_WATCHES], const
     for (int i = 0; i < n_layers; i++)
         for (int w = AMP_WATCH_INPUT; w <= AMP_WATCH_LOSS; w++) {
             uint32_t bits = watch[i][w];
-            if (bits >= AMPK_INF_BITS) return fault(AMP_FAULT_DIVERGED, i, (enum amp_watch)w, bits);
+            bool follows = w == AMP_WATCH_Y && fp16[i] & AMP_FP16_STATES;
+            if (bits >= AMPK_INF_BITS && !follows)
+                return fault(AMP_FAULT_DIVERGED, i, (enum amp_watch)w, bits);
             /* Finite before the store: FP32 would have held it. */
             if (refused(fp16[i], w, bits))
                 return fault(AMP_FAULT_FORWARD, i, (enum amp_watch)w, bits);

@@ -35,7 +35,7 @@ enum amp_watch {
     AMP_WATCH_INPUT, /* layer 0 only: the images as Darknet gives them */
     AMP_WATCH_TRUTH, /* layer 0 only: the labels */
     AMP_WATCH_WEIGHTS,
-    AMP_WATCH_Y,       /* convolution output before batch-norm */
+    AMP_WATCH_Y, /* convolution output before batch-norm; inputs of a recurrent layer's products */
     AMP_WATCH_ROLLING, /* batch-norm's running statistics */
     AMP_WATCH_OUT,     /* layer output */
     AMP_WATCH_COPY,    /* conversions of the output for its readers */
@@ -55,8 +55,10 @@ struct amp_fault {
 };
 
 /* Reports the first faulty word in order of computation. watch: n_layers x AMP_WATCHES words. fp16:
- * per layer, bit w is set if tensor w is stored as FP16. backward false: looks at the words of
- * forward only. */
+ * per layer, bit w is set if tensor w is stored as FP16. AMP_FP16_STATES: values of Y follow from
+ * each other, so one that is not finite may follow from one that FP16 refused. backward false:
+ * looks at the words of forward only. */
+#define AMP_FP16_STATES (1u << AMP_WATCHES)
 struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
                                 int n_layers, bool backward);
 

@@ -1,3 +1,4 @@
+/* Asks the system. It must not know what the answers are for. */
 #define _GNU_SOURCE
 #include "host.h"
 

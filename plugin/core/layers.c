@@ -1,6 +1,6 @@
 /* The table of executors: it decides which layer types run our code, and on which backends, and
- * runs Darknet's own code for all others. It must not know the plan: a layer of a listed type may
- * still be Darknet's, for reasons that plan.c finds. */
+ * runs Darknet's own code for all others. It must not decide for a single layer: one of a
+ * listed type may still be Darknet's, for reasons that plan.c finds. */
 #include "layers.h"
 
 #include <stddef.h>
@@ -80,6 +80,7 @@ static void forward(struct amp_graph *g, int i)
      * attached; so this does it. */
     if (g->train && node->bind.delta)
         be->fill_zero(g->context, node->bind.delta, n * sizeof(float));
+    amp_products_begin(g, i);
     g->native.forward(g->native.user, i, amp_graph_source(g, i, 0)->data, g->train);
     if (!g->train) return;
     /* Darknet's code raises no watch words. Inference is not judged, so it needs none. */
@@ -131,7 +132,9 @@ static void backward(struct amp_graph *g, int i)
         delta = apart.data;
         be->fill_zero(g->context, delta, count_of(&apart) * sizeof(float));
     }
+    node->product_called = false;
     g->native.backward(g->native.user, i, amp_graph_source(g, i, 0)->data, delta);
+    amp_products_finish(g, i, delta);
     watch_gradients(g, node);
     /* Darknet's code had to write somewhere even if nobody wants the result. */
     if (!node->plan->source_wanted[0]) return;
@@ -142,4 +145,5 @@ static void backward(struct amp_graph *g, int i)
                     amp_graph_dx_watch(g, i, 0));
 }
 
-const struct amp_executor amp_exec_darknet = {.forward = forward, .backward = backward};
+const struct amp_executor amp_exec_darknet = {
+    .create = amp_products_create, .forward = forward, .backward = backward};

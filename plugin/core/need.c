@@ -53,6 +53,8 @@ static size_t gradients(const struct amp_net_desc *net, const struct amp_plan *p
         struct ampk_conv_shape shape =
             matrix ? amp_plan_conv_shape(plan, net, i) : (struct ampk_conv_shape){0};
         if (matrix && backend->conv_bytes) convolutions += backend->conv_bytes(&shape);
+        if (p->products && backend->conv_bytes)
+            convolutions += amp_plan_product_bytes(plan, net, i, backend->conv_bytes);
         if (p->frozen) continue;
         all += amp_layer_parameters(l);
         if (matrix) kept += l->n_weights;

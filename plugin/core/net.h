@@ -137,6 +137,16 @@ bool amp_layer_learns(const struct amp_layer_desc *);
 /* Keeps state from one time step to the next: rnn, gru, lstm, crnn. */
 bool amp_layer_is_recurrent(const struct amp_layer_desc *);
 
+/* A matrix inside a recurrent layer. */
+struct amp_matrix {
+    int inputs, outputs; /* crnn: channels of a 3x3 convolution */
+    bool reads_input;    /* the layer's input; else a state */
+};
+enum { AMP_MOST_MATRICES = 8 };
+/* Lists the matrices of a recurrent layer in the order of its parameters (attach/native.c) and
+ * returns how many; 0 for any other layer. */
+int amp_layer_matrices(const struct amp_layer_desc *, struct amp_matrix list[AMP_MOST_MATRICES]);
+
 /* Floats of its weights, biases and scales, and of its running statistics, nested layers
  * included. */
 size_t amp_layer_parameters(const struct amp_layer_desc *);

@@ -157,6 +157,23 @@ static size_t nested_layers(const struct amp_layer_desc *l)
     }
 }
 
+int amp_layer_matrices(const struct amp_layer_desc *l, struct amp_matrix list[AMP_MOST_MATRICES])
+{
+    if (!amp_layer_is_recurrent(l)) return 0;
+    bool images = l->type == AMP_CRNN, three = images || l->type == AMP_RNN;
+    int n = (int)nested_layers(l), state = images ? l->hidden : l->outputs;
+    for (int k = 0; k < n; k++) {
+        /* rnn, crnn: input, self, output. gru, lstm: for each gate one of the input, one of the
+         * state. */
+        bool reads_input = three ? k == 0 : k % 2 == 0;
+        list[k] =
+            (struct amp_matrix){.inputs = state, .outputs = state, .reads_input = reads_input};
+        if (reads_input) list[k].inputs = images ? l->c : l->inputs;
+        if (images && k == n - 1) list[k].outputs = l->filters;
+    }
+    return n;
+}
+
 static size_t biases(const struct amp_layer_desc *l)
 {
     bool by_filters = l->type == AMP_CONVOLUTIONAL || l->type == AMP_DECONVOLUTIONAL;

@@ -94,6 +94,15 @@ static int resolve_source(const struct amp_net_desc *net, int reader, int source
     return source;
 }
 
+/* Of gru, whoever computes its products. */
+static const char *no_backward(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_GRU
+               ? "; Darknet's code has no backward on the CPU: neither this layer nor "
+                 "any before it learns"
+               : "";
+}
+
 static void explain(struct amp_plan_layer *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -119,11 +128,9 @@ static void choose_darknet(const struct amp_plan *plan, const struct amp_layer_d
                 l->xnor     ? "xnor weights"
                 : l->binary ? "binary weights"
                             : "smooth");
-    else if (l->type == AMP_GRU)
-        explain(p, "Darknet's own FP32 code; it has no backward on the CPU: neither this layer nor "
-                   "any before it learns");
     else if (amp_layer_is_recurrent(l))
-        explain(p, "recurrent state stays FP32 in Darknet's own code");
+        explain(p, "a pass has fewer than %d vectors: Darknet's own FP32 code%s", AMP_PRODUCT_ROWS,
+                no_backward(l));
     else if (amp_layer_is_loss(l) || l->type == AMP_SOFTMAX)
         explain(p, "Darknet's own FP32 code, conversions at its border");
     else
@@ -148,6 +155,11 @@ static enum amp_format choose_storage(struct planner *pl, int i)
     if (l->override == 0) {
         explain(p, "mixed_precision=0 in its section");
         return AMP_FORMAT_FP32;
+    }
+    if (p->products) {
+        explain(p, "%s operands of its products; sums, state and all else in FP32%s",
+                amp_compute_name(compute_of(island, pl->options)), no_backward(l));
+        return island;
     }
     if (amp_layer_is_matrix(l)) {
         explain(p, "%s operands, sums and %s in FP32",
@@ -179,6 +191,12 @@ static int choose_layer(struct planner *pl, int i)
         p->sources[k] = resolve_source(pl->net, i, l->sources[k]);
     p->ours = has_executor(pl, i) || is_loss_of_ours(pl, i);
     p->loss = amp_layer_is_loss(l);
+    p->products = amp_layer_is_recurrent(l) && amp_plan_products_pay(pl->net, i);
+    if (p->products) {
+        p->in = p->out = AMP_FORMAT_BORDER;
+        p->compute = compute_of(choose_storage(pl, i), pl->options);
+        return 0;
+    }
     /* The report also says that mixed_precision= in the section has no effect, if so. */
     if (!p->ours) {
         choose_darknet(pl->plan, l, p);
@@ -342,8 +360,8 @@ static void add_totals(struct planner *pl)
         plan->flop += l->forward_flop;
         plan->n_recomputed += p->recomputed;
         if (p->recomputed) plan->flop_again += l->forward_flop;
-        if (p->ours && amp_layer_is_matrix(l) && p->compute != AMPK_COMPUTE_FP32)
-            plan->flop_reduced += l->forward_flop;
+        bool multiplies = p->products || (p->ours && amp_layer_is_matrix(l));
+        if (multiplies && p->compute != AMPK_COMPUTE_FP32) plan->flop_reduced += l->forward_flop;
         plan->darknet_bytes += darknet_layer_bytes(pl, i);
         if (!p->ours)
             plan->mixed_bytes +=

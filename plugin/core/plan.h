@@ -52,10 +52,11 @@ size_t amp_arena_place(struct amp_buffer *buffers, int n);
 /* Buffers of a layer in the arena; amp_plan_layer.buffer is -1 for those that it does not need. */
 enum amp_buffer_kind {
     AMP_BUFFER_OUT,   /* output, home format, unless border */
-    AMP_BUFFER_Y,     /* batch-norm's input */
+    AMP_BUFFER_Y,     /* batch-norm's input; inputs of a recurrent layer's products */
     AMP_BUFFER_INDEX, /* maxpool: where the maximum was; dropout: what was kept */
     AMP_BUFFER_DELTA, /* gradient of the output, unless Darknet's layer has its own memory for it */
-    AMP_BUFFER_DY,    /* gradient at the convolution's output, if it cannot overwrite the delta */
+    AMP_BUFFER_DY,    /* gradient at the convolution's output, if it cannot overwrite the delta;
+                         those at the outputs of a recurrent layer's products */
     AMP_BUFFER_DX,    /* contribution to a source whose delta has another format; one at a time */
     AMP_BUFFER_KINDS
 };
@@ -65,7 +66,9 @@ enum amp_buffer_kind {
 struct amp_plan_layer {
     bool ours;                 /* an executor of ours runs it; else Darknet's FP32 code */
     bool loss;                 /* its forward creates the delta that starts backward */
-    enum ampk_compute compute; /* matrix layers: what operands are rounded to */
+    bool products;             /* a recurrent layer: Darknet's code runs it, but its matrix products
+                                  are the backend's */
+    enum ampk_compute compute; /* of matrix products: what operands are rounded to */
     enum amp_format in, out;   /* format it wants of every source; home of its output and delta */
     bool border_copy;          /* Darknet's l.output must also hold it, in FP32 NCHW */
     bool backward;             /* its backward runs */
@@ -141,6 +144,33 @@ size_t amp_plan_kept_bytes(const struct amp_plan *, const struct amp_net_desc *)
 /* Layer i of ours, a matrix layer, as the backend's convolution. */
 struct ampk_conv_shape amp_plan_conv_shape(const struct amp_plan *, const struct amp_net_desc *,
                                            int i);
+
+/* ---- plan_products.c: the matrix products of recurrent layers ---- */
+
+/* With fewer vectors in a pass (crnn: pixels), rounding and packing the weights takes longer than
+ * is gained: measured on a CPU, docs/training-features.md. */
+#define AMP_PRODUCT_ROWS 16
+bool amp_plan_products_pay(const struct amp_net_desc *, int i);
+
+/* A matrix of recurrent layer i as the backend's convolution of so many images. */
+struct ampk_conv_shape amp_plan_product_shape(const struct amp_plan *, const struct amp_net_desc *,
+                                              int i, const struct amp_matrix *, int images);
+/* Images of one time step. */
+int amp_plan_step_images(const struct amp_net_desc *);
+/* Bytes of so many images with so many channels, as an operand of layer i's products. */
+size_t amp_plan_operand_bytes(const struct amp_plan *, const struct amp_net_desc *, int i,
+                              int channels, int images);
+/* Where the operands of matrix k begin in a buffer that holds those of all time steps: the inputs
+ * of all matrices (AMP_BUFFER_Y), or the gradients at their outputs (AMP_BUFFER_DY). k the number
+ * of matrices: their end. The matrices that read the layer's input share one place. */
+size_t amp_plan_operand_offset(const struct amp_plan *, const struct amp_net_desc *, int i, int k,
+                               bool gradients);
+/* Bytes of a whole buffer. Behind a crnn's gradients there is room for one in FP32, NHWC. */
+size_t amp_plan_operands(const struct amp_plan *, const struct amp_net_desc *, int i,
+                         bool gradients);
+/* Bytes that the backend's convolutions take for layer i's products. */
+size_t amp_plan_product_bytes(const struct amp_plan *, const struct amp_net_desc *, int i,
+                              size_t (*conv_bytes)(const struct ampk_conv_shape *));
 
 /* The loss of ours that is the only reader of layer i, a convolution without batch-norm, and the
  * only contributor to its delta. -1: none. */

@@ -347,12 +347,15 @@ static int plan_layer_buffers(struct planner *pl, int i)
     if (p->ours && p->out != AMP_FORMAT_BORDER && own_out)
         bytes[AMP_BUFFER_OUT] = n * amp_format_bytes(p->out);
     if (p->ours && l->batch_normalize) bytes[AMP_BUFFER_Y] = n * amp_format_bytes(p->in);
+    if (p->products) bytes[AMP_BUFFER_Y] = amp_plan_operands(pl->plan, pl->net, i, false);
     bytes[AMP_BUFFER_INDEX] = index_bytes(pl, i);
     if (p->ours && p->backward && has_contributions(p) && own_delta)
         bytes[AMP_BUFFER_DELTA] = n * amp_format_bytes(p->out);
     if (p->ours && p->backward &&
         (p->in != p->out || (amp_layer_is_matrix(l) && p->delta_owner != i)))
         bytes[AMP_BUFFER_DY] = n * amp_format_bytes(p->in);
+    if (p->products && p->backward)
+        bytes[AMP_BUFFER_DY] = amp_plan_operands(pl->plan, pl->net, i, true);
     if (p->backward) bytes[AMP_BUFFER_DX] = dx_bytes(pl, i);
     for (int kind = 0; kind < AMP_BUFFER_KINDS; kind++) {
         p->buffer[kind] = -1;

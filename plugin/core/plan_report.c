@@ -8,7 +8,8 @@
  * it stores. */
 static const char *arithmetic(const struct amp_plan_layer *p, const struct amp_layer_desc *l)
 {
-    return p->ours && amp_layer_is_matrix(l) ? amp_compute_name(p->compute) : "FP32";
+    bool multiplies = p->products || (p->ours && amp_layer_is_matrix(l));
+    return multiplies ? amp_compute_name(p->compute) : "FP32";
 }
 
 static void print_shape(const struct amp_layer_desc *l, FILE *f)

@@ -106,9 +106,12 @@ void amp_graph_mark_fp16(struct amp_graph *g, int i)
 {
     const struct amp_plan_layer *p = &g->plan->layers[i];
     unsigned mask = 0;
-    if (p->ours && p->compute == AMPK_COMPUTE_FP16 && g->nodes[i].bind.n_params > 0)
+    bool fp16 = p->compute == AMPK_COMPUTE_FP16;
+    if ((p->ours || p->products) && fp16 && g->nodes[i].bind.n_params > 0)
         mask |= 1u << AMP_WATCH_WEIGHTS;
-    if (p->in == AMP_FORMAT_FP16) mask |= 1u << AMP_WATCH_Y | 1u << AMP_WATCH_DY;
+    bool products = p->products && fp16;
+    if (products) mask |= AMP_FP16_STATES;
+    if (p->in == AMP_FORMAT_FP16 || products) mask |= 1u << AMP_WATCH_Y | 1u << AMP_WATCH_DY;
     if (p->out == AMP_FORMAT_FP16) mask |= 1u << AMP_WATCH_OUT | 1u << AMP_WATCH_DELTA;
     if (p->copy[AMP_FORMAT_FP16] >= 0) mask |= 1u << AMP_WATCH_COPY;
     if (i == 0 && g->plan->input_copy[AMP_FORMAT_FP16] >= 0) mask |= 1u << AMP_WATCH_INPUT;

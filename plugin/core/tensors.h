@@ -55,10 +55,14 @@ struct amp_node {
                                `delta` then holds g, the gradient at batch-norm's output, and this
                                array holds sum(g) and sum(g * (y - mean)) of each channel, and what
                                bn_act_forward lists */
-    bool fuses_weight_gradient; /* batch-norm's backward computes the weight gradient too
-                                   (conv_bn_backward): it stores no dy, and conv_backward is not
-                                   called */
-    float *loss;                /* unscaled copy of a loss layer's delta */
+    bool fuses_weight_gradient;   /* batch-norm's backward computes the weight gradient too
+                                     (conv_bn_backward): it stores no dy, and conv_backward is not
+                                     called */
+    float *loss;                  /* unscaled copy of a loss layer's delta */
+    struct amp_product *products; /* of a recurrent layer (products.c) */
+    int n_products;
+    float *no_bias;      /* zeros for them; backend memory */
+    bool product_called; /* by Darknet's code, in the present pass of the layer */
     void *options,
         *constants; /* of a loss on the device (layers_loss.c); constants: backend memory */
     struct amp_param *weights, *biases, *scales;
@@ -104,6 +108,7 @@ struct amp_graph {
     int n_convs;
     /* For every convolution: the masters that it packs if they are stale. */
     struct ampk_new_weights *convs;
+    bool multiplies; /* some of them are products of recurrent layers, whose update packs nothing */
     /* The params' grad and sum, weights of convolutions last. */
     float *gradients, *sums; /* sums: NULL where a step has one pass */
     size_t n_gradients;      /* floats of all params */
@@ -208,6 +213,19 @@ bool amp_graph_makes_dy(const struct amp_graph *);
  * loss scale. The backward of that loss then writes layer i's delta only if somebody looks at
  * deltas. -1: no such loss. */
 int amp_graph_loss_behind(const struct amp_graph *, int i);
+
+/* ==== products.c: the matrix products of recurrent layers. Darknet's code runs these layers; it
+ * calls amp_graph_product_forward and _backward (graph.h) for each product. The executor of
+ * Darknet's layers calls the others ==== */
+
+/* Makes what the layer's products need; nothing for any other layer. */
+int amp_products_create(struct amp_graph *, int layer, char *err, size_t err_size);
+void amp_products_free(struct amp_graph *, struct amp_node *);
+/* Before Darknet's forward. */
+void amp_products_begin(struct amp_graph *, int layer);
+/* After Darknet's backward: the weight gradients, and the gradient of the layer's input, which is
+ * added to delta (NULL: nobody wants it). */
+void amp_products_finish(struct amp_graph *, int layer, float *delta);
 
 /* ==== inspect.c: what observers of a pass see. Observers ask in graph.h; the passes call these
  * ==== */

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from ctypes import CDLL, RTLD_LOCAL, c_char_p, c_int, c_void_p
+from ctypes import CDLL, RTLD_LOCAL, c_char_p, c_float, c_int, c_void_p
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -82,10 +82,45 @@ def check_sidecar(way, library, plugin, preload, folder):
     assert done.returncode == 0 and "GOMP_SPINCOUNT" not in done.stderr, (way, done.stderr)
 
 
+RECURRENT = """[net]
+batch=16
+inputs=4
+mixed_precision=1
+[rnn]
+output=3
+activation=tanh
+[connected]
+output=2
+activation=linear
+"""
+
+
+def predicts(library, plugin, cfg):
+    network = load(library, cfg)
+    amp, darknet = CDLL(plugin), CDLL(library, mode=RTLD_LOCAL)
+    amp.amp_attach.argtypes = [c_void_p, c_char_p]
+    amp.amp_attach(network, cfg.encode())
+    darknet.network_predict.argtypes = [c_void_p, c_void_p]
+    for _ in range(2):
+        darknet.network_predict(network, (c_float * 64)(*[.1] * 64))
+
+
+def check_products(way, library, plugin, preload, folder):
+    """Darknet's calls inside a recurrent layer reach the plugin, or a line says once that they do not."""
+    folder.mkdir()
+    cfg = folder / "recurrent.cfg"
+    cfg.write_text(RECURRENT)
+    done = run(way, library, plugin, str(cfg), preload, what="predicts", capture_output=True, text=True)
+    assert done.returncode == 0 and "operands of its products" in done.stderr, (way, done.stderr)
+    said = done.stderr.count("the products of recurrent layers stay in FP32")
+    assert said == (way == "called"), (way, done.stderr)
+
+
 def main():
     library, plugin, ways = sys.argv[1], sys.argv[2], sys.argv[3:]
     if "--cfg" in ways:
-        {"preloaded": preloaded, "called": called, "saves": saves}[ways[0]](library, plugin, ways[2])
+        {"preloaded": preloaded, "called": called, "saves": saves,
+         "predicts": predicts}[ways[0]](library, plugin, ways[2])
         return
     assert ways
     preload = os.environ.get("LD_PRELOAD", "")
@@ -95,6 +130,7 @@ def main():
             run(way, library, plugin, cfg, preload, check=True)
             check_seed(way, library, plugin, preload, Path(root) / ("seeded-" + way))
             check_sidecar(way, library, plugin, preload, Path(root) / ("saved-" + way))
+            check_products(way, library, plugin, preload, Path(root) / ("recurrent-" + way))
 
 
 main()

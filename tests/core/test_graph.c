@@ -404,6 +404,13 @@ static const char *const chosen[] = {
                      1) "[convolutional]\nfilters=6\nsize=3\ngroups=2\npad=1\nstride=2\n"
                         "activation=logistic\n[convolutional]\nfilters=6\nsize=3\ngroups=6\npad=1\n"
                         "activation=selu\nbatch_normalize=1\n[cost]\n"),
+    "[net]\nmixed_precision=1\namp_dtype=fp32\nbatch=6\ntime_steps=3\ninputs=7\n"
+    "[rnn]\noutput=6\n[connected]\noutput=5\nactivation=tanh\n[gru]\noutput=5\n"
+    "[lstm]\noutput=4\n[connected]\noutput=3\nactivation=linear\n[cost]\n",
+    "[net]\nmixed_precision=1\namp_dtype=fp32\nbatch=2\ntime_steps=3\nchannels=3\nwidth=5\n"
+    "height=6\n[convolutional]\nfilters=3\nsize=5\npad=1\nactivation=tanh\n[crnn]\nhidden_filters="
+    "2\noutput_filters=3\n[crnn]\nhidden_filters=4\n"
+    "output_filters=2\n[cost]\n",
 };
 #define N_CHOSEN (sizeof chosen / sizeof *chosen)
 

@@ -622,6 +622,32 @@ AMP_TEST(the_report_says_that_gru_does_not_learn)
     plan_layers("", "[connected]\n[gru]\n[cost]\n");
     CHECK(strstr(plan->layers[1].reason, "no backward on the CPU") != NULL);
     forget();
+    plan_text("[net]\nmixed_precision=1\nbatch=16\ninputs=5\n[gru]\n[cost]\n", true);
+    CHECK(plan->layers[0].products);
+    CHECK(strstr(plan->layers[0].reason, "no backward on the CPU") != NULL);
+    forget();
+}
+
+/* Of a recurrent layer the products alone, and only where a pass has enough vectors for them. */
+AMP_TEST(products_of_recurrent_layers)
+{
+#define NET    "[net]\nmixed_precision=1\ninputs=5\n"
+#define LAYERS "[rnn]\noutput=8\n[lstm]\noutput=8\nmixed_precision=0\n[cost]\n"
+    plan_text(NET "batch=8\ntime_steps=2\n" LAYERS, true);
+    CHECK(plan->layers[0].products && !plan->layers[0].ours);
+    CHECK_INT(plan->layers[0].compute, AMPK_COMPUTE_FP16);
+    CHECK_SAYS(plan->layers[0].reason, "FP16 operands of its products");
+    CHECK_INT(plan->layers[1].compute, AMPK_COMPUTE_FP32);
+    CHECK_SAYS(plan->layers[1].reason, "mixed_precision=0");
+    CHECK(plan->flop_reduced > 0 && plan->flop_reduced < plan->flop);
+    forget();
+    plan_text(NET "batch=3\ntime_steps=5\n" LAYERS, true);
+    CHECK(!plan->layers[0].products);
+    CHECK_SAYS(plan->layers[0].reason, "fewer than 16 vectors");
+    CHECK_INT(plan->layers[0].buffer[AMP_BUFFER_Y], -1);
+    forget();
+#undef NET
+#undef LAYERS
 }
 
 AMP_TEST(a_layer_can_be_kept_in_fp32)

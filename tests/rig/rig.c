@@ -1,5 +1,7 @@
 #include "rig.h"
 
+#include "recurrent.h"
+
 #include "kernels/reference/tensor.h"
 #include "plugin/core/options.h"
 #include "plugin/core/layers.h"
@@ -142,6 +144,8 @@ static void native_forward(void *user, int i, float *x, bool train)
         forward_local(r, i, x);
     else if (l->type == AMP_CROP)
         forward_crop(r, i, x);
+    else if (r->recurrent[i])
+        recurrent_forward(r->recurrent[i], r->graph, i, x);
     else
         for (size_t k = 0; k < outputs_of(r, i); k++)
             r->bindings[i].output[k] = (float)f(x[k]);
@@ -155,6 +159,10 @@ static void native_backward(void *user, int i, float *x, float *dx)
     bool overwrites = l->type == AMP_NORMALIZATION || l->type == AMP_BATCHNORM;
     if (l->type == AMP_LOCAL) {
         backward_local(r, i, x, dx);
+        return;
+    }
+    if (r->recurrent[i]) {
+        recurrent_backward(r->recurrent[i], r->graph, i, x, dx);
         return;
     }
     if (!dx || l->type == AMP_CROP) return;
@@ -198,12 +206,32 @@ static void add_param(struct rig *r, int layer, enum amp_param_kind kind, size_t
                             .clip = kind == AMP_PARAM_WEIGHTS ? r->net->clip : 0};
 }
 
+/* Half of what keeps magnitudes, since two products are added. */
+static void add_recurrent(struct rig *r, int i)
+{
+    const struct amp_layer_desc *l = &r->net->layers[i];
+    struct amp_matrix list[AMP_MOST_MATRICES];
+    int n = amp_layer_matrices(l, list), taps = l->type == AMP_CRNN ? 9 : 1;
+    for (int k = 0; k < n; k++) {
+        size_t weights = (size_t)list[k].inputs * (size_t)list[k].outputs * (size_t)taps;
+        double bound = sqrt(3. / (list[k].inputs * taps)) / 2;
+        add_param(r, i, AMP_PARAM_WEIGHTS, weights, -bound, bound);
+        add_param(r, i, AMP_PARAM_BIASES, (size_t)list[k].outputs, -.2, .2);
+    }
+    r->bindings[i].n_params = 2 * n;
+    r->recurrent[i] = recurrent_create(r->net, i);
+}
+
 static void add_params(struct rig *r, int i)
 {
     const struct amp_layer_desc *l = &r->net->layers[i];
     struct amp_binding *b = &r->bindings[i];
     b->first_param = r->n_params;
     if (l->n_weights == 0) return;
+    if (amp_layer_is_recurrent(l)) {
+        add_recurrent(r, i);
+        return;
+    }
     size_t biases = l->type == AMP_LOCAL ? (size_t)l->outputs : (size_t)l->filters;
     double fan_in =
         l->type == AMP_CONNECTED ? l->inputs : (double)l->size * l->size * l->c / l->groups;
@@ -226,7 +254,8 @@ static void bind_layers(struct rig *r)
 {
     size_t n = (size_t)r->net->n;
     r->bindings = allocate(n, sizeof *r->bindings);
-    r->params = allocate(3 * n, sizeof *r->params);
+    r->params = allocate(2 * AMP_MOST_MATRICES * n, sizeof *r->params);
+    r->recurrent = allocate(n, sizeof *r->recurrent);
     r->rolling = allocate(2 * n, sizeof *r->rolling);
     r->truth = allocate(n, sizeof *r->truth);
     r->input = random_floats((size_t)r->net->batch * (size_t)r->net->inputs, -1, 1);
@@ -323,6 +352,7 @@ static void free_values(struct rig *r)
         free(r->bindings[i].output);
         free(r->bindings[i].delta);
         free(r->truth[i]);
+        recurrent_free(r->recurrent[i]);
     }
 }
 
@@ -338,6 +368,7 @@ void rig_free(struct rig *r)
     free(r->rolling);
     free(r->rolling_start);
     free(r->truth);
+    free(r->recurrent);
     free(r->input);
     amp_plan_free(r->plan);
     amp_net_desc_free(r->net);

@@ -6,6 +6,7 @@
  *   [l2norm] [softmax]       the same f; backward adds to it
  *   [local] with size=1      weights of its own; gradients are added to the params' grad
  *   [crop]                   the upper left part of its input; no delta
+ *   recurrent layers         as recurrent.h says; without batch-norm
  *
  * with f(x) = x + sin(x)/2. The same random numbers give the same values whatever the backend and
  * the dtype.
@@ -15,6 +16,8 @@
 
 #include "plugin/core/kept.h"
 #include "plugin/core/tensors.h"
+
+struct recurrent;
 
 struct rig {
     const struct ampk_backend *backend;
@@ -29,13 +32,14 @@ struct rig {
     struct amp_param *params;
     struct amp_rolling *rolling;
     int n_params, n_rolling;
-    float *input, **truth; /* truth: per layer, NULL where it is no loss */
-    float *rolling_start;  /* what rig_forward begins with */
-    unsigned ours;         /* types of layers that have an executor */
-    bool draws_masks;      /* the backend draws dropout's; for a graph that is made anew */
-    const float *labels;   /* net.truth */
-    double loss;           /* of the last forward */
-    double loss_rounding;  /* what rounding the losses' inputs to FP32 may change it by, squared */
+    struct recurrent **recurrent; /* per layer, NULL where it is none */
+    float *input, **truth;        /* truth: per layer, NULL where it is no loss */
+    float *rolling_start;         /* what rig_forward begins with */
+    unsigned ours;                /* types of layers that have an executor */
+    bool draws_masks;             /* the backend draws dropout's; for a graph that is made anew */
+    const float *labels;          /* net.truth */
+    double loss;                  /* of the last forward */
+    double loss_rounding; /* what rounding the losses' inputs to FP32 may change it by, squared */
     char err[1024];
 };
 

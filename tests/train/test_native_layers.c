@@ -6,6 +6,7 @@
 #include "tests/rig/harness.h"
 
 #include <darknet.h>
+#include <limits.h>
 #include <stdbool.h>
 
 #include "plugin/attach/session.h"
@@ -643,5 +644,56 @@ LAYER_TEST(gru_tanh_batchnorm, VECTORS, RECURRENT("[gru]\noutput=7\ntanh=1\nbatc
 LAYER_TEST(crnn, IMAGE_STEPS, BETWEEN(CRNN), NUMBERS)
 LAYER_TEST(crnn_shortcut_batchnorm, IMAGE_STEPS, BETWEEN(CRNN "shortcut=1\nbatch_normalize=1\n"),
            NUMBERS)
+
+/* A training that was saved halfway is the one that never stopped. (Only for rnn and crnn: the
+ * state of gru and lstm starts from zeros.) */
+static void check_resumed(const struct subject *t, const char *keys)
+{
+    struct record start, whole, halves;
+    struct passes p;
+    char path[PATH_MAX];
+    gpu_index = -1; /* in a GPU build */
+    srand((unsigned)test_random());
+    network *net = parse(t, "", "");
+    for (int i = 0; i < net->n; i++)
+        complete(&net->layers[i]);
+    list_net(&start, net);
+    keep(&start);
+    draw_passes(t->truth, net, &p);
+    free_network(net);
+    train(parse(t, keys, ""), &p, &start, ONCE, &whole);
+    net = parse(t, keys, "");
+    begin(net, &start, &halves);
+    for (int step = 0; step < STEPS / 2; step++)
+        run_step(net, &p, step);
+    snprintf(path, sizeof path, "%s", scratch("a.weights"));
+    save_weights(net, path);
+    free_network(net);
+    net = parse(t, keys, "");
+    load_weights(net, path);
+    for (int step = STEPS / 2; step < STEPS; step++)
+        run_step(net, &p, step);
+    list_net(&halves, net);
+    end(net, &halves);
+    check_same("resumed", &halves, &whole);
+    forget(&start);
+    forget(&whole);
+    forget(&halves);
+    free_passes(&p);
+    scratch_empty();
+}
+
+AMP_TEST(recurrent_layers_resumed)
+{
+    static const char *const keys[] = {"mixed_precision=1\namp_dtype=bf16\n",
+                                       "mixed_precision=1\namp_dtype=fp16\n"};
+    const struct subject rnn = {
+        VECTORS, RECURRENT("[rnn]\noutput=7\nactivation=tanh\nbatch_normalize=1\n"), NUMBERS};
+    const struct subject crnn = {IMAGE_STEPS, BETWEEN(CRNN "shortcut=1\n"), NUMBERS};
+    for (int k = 0; k < 2; k++) {
+        check_resumed(&rnn, keys[k]);
+        check_resumed(&crnn, keys[k]);
+    }
+}
 
 AMP_TEST_MAIN

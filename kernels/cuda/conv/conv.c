@@ -145,10 +145,10 @@ static struct backward_work plan_backward(struct ampk_context *ctx, struct ampk_
                                           const struct destination *to)
 {
     const struct ampk_tensor *dx = to->dx;
-    struct backward_work b = {.bias = bias, .beside = conv->beside && dx};
+    struct backward_work b = {.bias = bias, .beside = conv->beside && dx && x};
     b.gradient = ampk_conv_library_gradient(ctx, conv);
     size_t used = 0;
-    b.x_at = ampk_conv_place_operand(conv, &used, x, conv->padded_in);
+    if (x) b.x_at = ampk_conv_place_operand(conv, &used, x, conv->padded_in);
     b.dy_at = ampk_conv_place_operand(conv, &used, dy, conv->padded_out);
     b.sums_at = ampk_conv_place(&used, bias ? ampk_plane_sums_bytes(bias->d, conv->padded_out) : 0);
     size_t shared = used;
@@ -161,7 +161,7 @@ static struct backward_work plan_backward(struct ampk_context *ctx, struct ampk_
     }
     b.bytes = used;
     if (!b.beside) used = shared;
-    b.dw_workspace_at = ampk_conv_place_workspace(b.gradient, &used);
+    if (x) b.dw_workspace_at = ampk_conv_place_workspace(b.gradient, &used);
     if (used > b.bytes) b.bytes = used;
     return b;
 }
@@ -201,9 +201,10 @@ static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     struct backward_work b = plan_backward(ctx, conv, x, dy, bias, to);
     char *work = ampk_cuda_work(ctx, b.bytes);
-    conv->gradient = conv->library_gradient;
+    if (x) conv->gradient = conv->library_gradient;
     const void *from_dy = load_dy(ctx, conv, &b, dy, work);
-    const void *from_x = ampk_conv_load_operand(ctx, conv, x, conv->padded_in, work + b.x_at);
+    const void *from_x =
+        x ? ampk_conv_load_operand(ctx, conv, x, conv->padded_in, work + b.x_at) : NULL;
     bool swapped = conv->shape.transposed;
     const void *first = swapped ? from_dy : from_x, *second = swapped ? from_x : from_dy;
     if (b.beside) {
@@ -214,7 +215,7 @@ static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
     if (to->dx) run_data_gradient(ctx, conv, &b, from_dy, to, work);
     if (b.beside)
         ampk_rt_order(ctx->join, ctx->side, ctx->stream);
-    else
+    else if (x)
         ampk_tc_run(ctx->tensor_core, b.gradient, first, second, conv->dw, NULL,
                     work + b.dw_workspace_at, ctx->stream);
 }

@@ -1,8 +1,7 @@
 /* Decides which library plans a convolution has, in which type it asks for results, and which of
  * the ways to use plans it takes. Every choice of a way follows one pattern: the environment can
  * force or forbid a way (context.h); otherwise the way must be possible for the shape, and then
- * win a timed contest (libs/contest.c). Knows nothing of tensors' addresses or of how work memory
- * is laid out. */
+ * win a timed contest (libs/contest.c). It must not know how work memory is laid out. */
 #include "conv.h"
 
 #include "kernels/activation.h"
@@ -126,8 +125,8 @@ struct ampk_tc_plan *ampk_conv_library_gradient(struct ampk_context *ctx, struct
     return find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->library_gradient, false, why, sizeof why);
 }
 
-/* A context without a side stream answers never: context.c makes none if the user forbids this
- * way. Transposed convolutions are few, and the contest knows the others only. */
+/* Without a side stream this way is never taken: context.c makes none if the user forbids it.
+ * Transposed convolutions are few, and the contest knows the others only. */
 bool ampk_conv_choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     char why[400];

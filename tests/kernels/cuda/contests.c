@@ -181,8 +181,8 @@ AMP_TEST(an_answer_is_kept_for_the_plans_that_it_was_timed_with)
 /* A forward pass, or the data gradient of a convolution with as many channels behind a leaky. */
 static struct ampk_tc_problem summable(enum ampk_tc_pass pass, int window)
 {
-    struct ampk_conv_shape s = {4, CHANNELS,          9,     9,    FILTERS, window, window, 1, 0,
-                                1, AMPK_COMPUTE_FP16, false, false};
+    struct ampk_conv_shape s = {4, CHANNELS,          9,     9,     FILTERS, window, window, 1, 0,
+                                1, AMPK_COMPUTE_FP16, false, false, false};
     return pass == AMPK_TC_DATA ? ampk_conv_problem(&s, pass, AMPK_FP16, false)
                                 : forward(window, AMPK_FP16);
 }

@@ -234,9 +234,9 @@ static void check_problem(const struct ampk_tc_problem *p)
 AMP_TEST(products_are_those_of_the_convolution)
 {
     static const struct ampk_conv_shape shapes[] = {
-        {2, 8, 3, 5, 12, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP32, false, false},
-        {3, 4, 2, 3, 8, 2, 3, 1, 0, 1, AMPK_COMPUTE_FP32, false, false}, /* connected */
-        {5, 16, 1, 1, 4, 1, 1, 1, 0, 1, AMPK_COMPUTE_TF32, false, false},
+        {2, 8, 3, 5, 12, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP32, false, false, false},
+        {3, 4, 2, 3, 8, 2, 3, 1, 0, 1, AMPK_COMPUTE_FP32, false, false, false}, /* connected */
+        {5, 16, 1, 1, 4, 1, 1, 1, 0, 1, AMPK_COMPUTE_TF32, false, false, false},
     };
     fill(x), fill(weights), fill(y);
     for (int i = 0; i < 3; i++)
@@ -251,10 +251,10 @@ AMP_TEST(products_are_those_of_the_convolution)
 AMP_TEST(other_convolutions_are_refused)
 {
     static const struct ampk_conv_shape shapes[] = {
-        {2, 8, 3, 5, 12, 1, 1, 2, 0, 1, AMPK_COMPUTE_FP16, false, false}, /* stride */
-        {2, 8, 3, 5, 12, 1, 1, 1, 1, 1, AMPK_COMPUTE_FP16, false, false}, /* padding */
-        {2, 8, 3, 5, 12, 1, 1, 1, 0, 2, AMPK_COMPUTE_FP16, false, false}, /* groups */
-        {2, 8, 3, 5, 12, 3, 3, 1, 0, 1, AMPK_COMPUTE_FP16, false, false}, /* window */
+        {2, 8, 3, 5, 12, 1, 1, 2, 0, 1, AMPK_COMPUTE_FP16, false, false, false}, /* stride */
+        {2, 8, 3, 5, 12, 1, 1, 1, 1, 1, AMPK_COMPUTE_FP16, false, false, false}, /* padding */
+        {2, 8, 3, 5, 12, 1, 1, 1, 0, 2, AMPK_COMPUTE_FP16, false, false, false}, /* groups */
+        {2, 8, 3, 5, 12, 3, 3, 1, 0, 1, AMPK_COMPUTE_FP16, false, false, false}, /* window */
     };
     for (int i = 0; i < 4; i++) {
         char why[100] = "";

@@ -139,7 +139,7 @@ static void begin(float plan_ms, float kernel_ms)
 {
     char warning[200];
     static const struct ampk_conv_shape shape = {
-        2, 3, 9, 12, 16, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false};
+        2, 3, 9, 12, 16, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false, false};
     scene = (__typeof__(scene)){.plan = plan_ms, .kernel = kernel_ms};
     tc = (struct ampk_tc){.settings = {.workspace_limit = 1 << 20}, .clearings = 1};
     tc.cache = ampk_plan_cache_open(NULL, warning, sizeof warning);

@@ -124,9 +124,9 @@ static bool is_found_wrong(const struct ampk_conv_shape *shape, enum ampk_dtype 
 }
 
 static const struct ampk_conv_shape shapes[] = {
-    {2, 3, 13, 13, 16, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0},
-    {1, 3, 18, 34, 32, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0},
-    {3, 4, 12, 9, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0},
+    {2, 3, 13, 13, 16, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
+    {1, 3, 18, 34, 32, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
+    {3, 4, 12, 9, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
 };
 
 static void check_errors(enum ampk_dtype result, bool pooled)

@@ -117,24 +117,24 @@ static int add_folder(struct shapes *s, const char *folder)
 
 /* What the kinds of layers in those nets look like, and what is unusual. */
 static const struct ampk_conv_shape some_shapes[] = {
-    {4, 3, 416, 416, 32, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0},  /* first layer */
-    {4, 32, 416, 416, 64, 3, 3, 2, 1, 1, AMPK_COMPUTE_FP16, 0, 0}, /* downsampling */
-    {4, 64, 208, 208, 32, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0}, /* residual block */
-    {16, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0},
-    {64, 512, 19, 19, 1024, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0},
-    {1, 1024, 13, 13, 255, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0}, /* head */
-    {16, 256, 52, 52, 255, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0},
-    {4, 1280, 13, 13, 1024, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0}, /* after a concatenation */
-    {1, 3, 224, 224, 64, 7, 7, 2, 3, 1, AMPK_COMPUTE_FP16, 0, 0},
-    {16, 128, 56, 56, 128, 3, 3, 1, 1, 32, AMPK_COMPUTE_FP16, 0, 0}, /* groups of 4 */
-    {16, 512, 14, 14, 512, 3, 3, 1, 1, 32, AMPK_COMPUTE_FP16, 0, 0}, /* and of 16 */
-    {16, 64, 28, 28, 64, 3, 3, 1, 1, 64, AMPK_COMPUTE_FP16, 0, 0},   /* depthwise */
-    {64, 4096, 1, 1, 1470, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0},  /* connected */
-    {16, 256, 6, 6, 4096, 6, 6, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0},   /* the same, after an image */
-    {4, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_BF16, 0, 0},
-    {4, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_TF32, 0, 0},
-    {4, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP32, 0, 0},
-    {4, 6, 26, 26, 18, 5, 5, 3, 2, 1, AMPK_COMPUTE_TF32, 0, 0},
+    {4, 3, 416, 416, 32, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},  /* first layer */
+    {4, 32, 416, 416, 64, 3, 3, 2, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0}, /* downsampling */
+    {4, 64, 208, 208, 32, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0, 0}, /* residual block */
+    {16, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
+    {64, 512, 19, 19, 1024, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
+    {1, 1024, 13, 13, 255, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0, 0}, /* head */
+    {16, 256, 52, 52, 255, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
+    {4, 1280, 13, 13, 1024, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0}, /* after a concatenation */
+    {1, 3, 224, 224, 64, 7, 7, 2, 3, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
+    {16, 128, 56, 56, 128, 3, 3, 1, 1, 32, AMPK_COMPUTE_FP16, 0, 0, 0}, /* groups of 4 */
+    {16, 512, 14, 14, 512, 3, 3, 1, 1, 32, AMPK_COMPUTE_FP16, 0, 0, 0}, /* and of 16 */
+    {16, 64, 28, 28, 64, 3, 3, 1, 1, 64, AMPK_COMPUTE_FP16, 0, 0, 0},   /* depthwise */
+    {64, 4096, 1, 1, 1470, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0, 0},  /* connected */
+    {16, 256, 6, 6, 4096, 6, 6, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0, 0}, /* the same, after an image */
+    {4, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_BF16, 0, 0, 0},
+    {4, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_TF32, 0, 0, 0},
+    {4, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP32, 0, 0, 0},
+    {4, 6, 26, 26, 18, 5, 5, 3, 2, 1, AMPK_COMPUTE_TF32, 0, 0, 0},
 };
 
 /* ---- plans ---- */
@@ -383,9 +383,9 @@ static void test_neighbours(const struct card *card, const struct ampk_conv_shap
 static void test_compiled(const struct card *card)
 {
     static const struct ampk_conv_shape shapes[] = {
-        {4, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0},
-        {4, 32, 416, 416, 64, 3, 3, 2, 1, 1, AMPK_COMPUTE_FP16, 0, 0},
-        {4, 3, 416, 416, 32, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0},
+        {4, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
+        {4, 32, 416, 416, 64, 3, 3, 2, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
+        {4, 3, 416, 416, 32, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
     };
     for (int i = 0; i < 3; i++) {
         char what[300], why[500];

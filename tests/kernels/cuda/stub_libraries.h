@@ -574,8 +574,8 @@ static struct ampk_tc *open_tc(void)
 /* window 1: also a product of matrices */
 static struct ampk_tc_problem problem(enum ampk_tc_pass pass, int window, enum ampk_dtype result)
 {
-    struct ampk_conv_shape s = {4,     8,    9, 9, 16, window, window, 1, 0, 1, AMPK_COMPUTE_FP16,
-                                false, false};
+    struct ampk_conv_shape s = {
+        4, 8, 9, 9, 16, window, window, 1, 0, 1, AMPK_COMPUTE_FP16, false, false, false};
     return ampk_conv_problem(&s, pass, result, false);
 }
 

@@ -161,10 +161,10 @@ static bool is_found_wrong(const struct ampk_conv_shape *shape, enum ampk_activa
 }
 
 static const struct ampk_conv_shape shapes[] = {
-    {2, 16, 13, 13, 32, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0},
-    {1, 8, 20, 20, 24, 3, 3, 2, 1, 1, AMPK_COMPUTE_FP16, 0, 0},
-    {4, 16, 7, 7, 512, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0},
-    {1, 8, 5, 5, 1024, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0},
+    {2, 16, 13, 13, 32, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
+    {1, 8, 20, 20, 24, 3, 3, 2, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
+    {4, 16, 7, 7, 512, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
+    {1, 8, 5, 5, 1024, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0},
 };
 
 static void check_errors(enum ampk_activation activation, enum error as_right)
