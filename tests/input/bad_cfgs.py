@@ -151,7 +151,7 @@ MIXED = [
     ("an exposure of 0", "batch=4", "exposure=0\nbatch=4", ["toy.cfg:4: exposure=0", "above 0"]),
     ("an angle of 5000", "batch=4", "angle=5000\nbatch=4", ["toy.cfg:4: angle=5000", "0 to 360"]),
     ("a padding below 0", "filters=16", "filters=16\npadding=-3", ["toy.cfg:52: padding=-3", "at least 0"]),
-    ("a jitter of 5", "jitter=.2", "jitter=5", ["toy.cfg:95: jitter=5 in [yolo]", "below 1"]),
+    ("a jitter of 5", "jitter=.2", "jitter=5", ["toy.cfg:69: jitter=5 in [yolo]", "below 1"]),
     ("a threshold in percent", "mask=2,3", "ignore_thresh=70\nmask=2,3",
      ["toy.cfg:91: ignore_thresh=70 in [yolo]", "0 to 1"]),
     ("a padding in pad", "pad=1", "pad=7", ["toy.cfg:22: pad=7 in [convolutional]", "allowed: 0 or 1"]),
