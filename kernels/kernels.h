@@ -380,10 +380,13 @@ struct ampk_backend {
     void (*acquire)(struct ampk_context *);
     void (*release)(struct ampk_context *);
     /* For a library that works on this memory by itself (NCCL). stream: that of the operations, a
-     * cudaStream_t. done: 1 if all that it was given is done, 0 if not yet, -1 if something failed;
-     * it does not wait. card: the name of this GPU among those of its host. NULL, as free_bytes. */
+     * cudaStream_t. beside: another one, the same at every call; what it gets from now on waits for
+     * all operations so far, and operations go on beside it. NULL: there is none. done: 1 if all
+     * that such a stream was given is done, 0 if not yet, -1 if something failed; it does not wait.
+     * card: the name of this GPU among those of its host. All NULL, as free_bytes. */
     void *(*stream)(struct ampk_context *);
-    int (*done)(struct ampk_context *);
+    void *(*beside)(struct ampk_context *);
+    int (*done)(struct ampk_context *, void *stream);
     void (*card)(struct ampk_context *, char *name, size_t size);
     /* Between begin and end, operations are recorded instead of run. play runs all of them, with
      * the arguments they were recorded with. Recording serves devices where starting a short

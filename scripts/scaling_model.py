@@ -82,9 +82,9 @@ PER_NODE = 8
 NVLINK = 370e9
 PORT = 46e9
 LATENCY = {"base": 8.4e-6, "nvlink": 4e-6, "network": 14e-6}
-SMALL_EXCHANGES = 2
+VOTE = 512
 JITTER = .01
-BUCKET = 25 * 2**20
+BUCKET, LAST_BUCKET = 25 * 2**20, 1 / 16
 BACKWARD = 2 / 3
 SOURCES = {
     "inside a node": "NVLink, 370 GB/s of an all-reduce's volume: what users and a maintainer report of NCCL's ring on 8 H100 "
@@ -94,10 +94,11 @@ SOURCES = {
                      "to 48). The slower counts: NVLink, or all ports of a node",
     "latency": "8.4 us, and twice 4 us for each further GPU of a node and 14 us for each doubling of the nodes: tree, protocol "
                "Simple, in NCCL's own cost model (its source file tuning.cc)",
-    "small exchanges": "the vote and the rolling statistics: that latency twice more; their bytes are left out",
+    "vote": "that latency once more, and 512 bytes from every process over the ports; with overlap beside the last bucket",
     "jitter": "1 % of a step is the standard deviation between GPUs: assumed",
-    "overlap": "in buckets of 25 MiB, PyTorch's default; backward takes two thirds of a step, a layer's share of it is by its FLOPs "
-               "and bytes on an H200's data sheet; that adding up takes nothing from what computes beside it is assumed",
+    "overlap": "as the program does it (amp_bucket_mb): rolling statistics first, buckets of 25 MiB of FP32, a last one of 1/16 of "
+               "that at most; backward takes two thirds of a step, a layer's share of it is by its FLOPs and bytes on an H200's "
+               "data sheet; that adding up takes nothing from what computes beside it is assumed",
     "compute": "the step of one H200 is itself predicted, by a model of this program's kernels (FLOPs, bytes, launches) that met "
                "published trainings on A100, RTX 3090 and H100 within 20 %; it is probably 18 % too fast, which makes these "
                "efficiencies too low rather than too high",
@@ -116,28 +117,37 @@ def all_reduce_seconds(gpus, size, ports, slower=1):
     return latency + volume(gpus, size) * slower / bandwidth
 
 
-def exposed_seconds(layers, backward, reduce):
+def gather_seconds(gpus, size, ports):
+    """`size` bytes of every process for all, through the network's ports."""
+    return all_reduce_seconds(gpus, 0, ports) + (gpus - 1) * size * PER_NODE / (ports * PORT)
+
+
+def exposed_seconds(layers, backward, reduce, bucket=BUCKET):
     """How long buckets of gradients are still added up when the backward pass is over. layers: (bytes of gradients,
     share of the backward pass), first to last; reduce(bytes): seconds of a bucket."""
-    clock = ready = waiting = 0.0
+    clock, waiting, left = 0.0, 0.0, sum(size for size, _ in layers)
+    ready = reduce(0)  # the rolling statistics
     for size, share in reversed(layers):
         clock += share * backward
         waiting += size
-        if waiting >= BUCKET:
+        left -= size
+        is_last = left <= bucket * LAST_BUCKET
+        if left and (waiting >= bucket or is_last):
             ready, waiting = max(ready, clock) + reduce(waiting), 0.0
-    if waiting:
-        ready = max(ready, clock) + reduce(waiting)
-    return max(ready - clock, 0.0)
+        if is_last:
+            break
+    return max(ready, backward) + reduce(waiting + left) - backward
 
 
-def efficiency(step, gpus, layers, ports, overlap, slower=1):
-    """Images/s of `gpus` GPUs over as many times those of one; step: seconds of one GPU's."""
+def efficiency(step, gpus, layers, ports, overlap, slower=1, bits=32):
+    """Images/s of `gpus` GPUs over as many times those of one; step: seconds of one GPU's. layers: in FP32; bits: on the
+    wire."""
     def reduce(size):
-        return all_reduce_seconds(gpus, size, ports, slower)
+        return all_reduce_seconds(gpus, size * bits / 32, ports, slower)
 
-    exchange = (exposed_seconds(layers, step * BACKWARD, reduce) if overlap
-                else reduce(sum(size for size, _ in layers)))
-    exchange += SMALL_EXCHANGES * reduce(0)
+    vote = gather_seconds(gpus, VOTE, ports)
+    exchange = (max(exposed_seconds(layers, step * BACKWARD, reduce), vote) if overlap
+                else reduce(sum(size for size, _ in layers)) + vote)
     return step / (step * (1 + JITTER * slowest(gpus)) + exchange)
 
 
@@ -160,12 +170,12 @@ def predict(layers_of_model):
     rows = []
     for (model, images), rate in H200.items():
         for ports in (8, 1):
-            for bits, overlap in ((32, False), (16, False), (32, True)):
-                layers = [(size * bits / 32, share) for size, share in layers_of_model[model]]
-                found = [[efficiency(images / rate, gpus, layers, ports, overlap, slower) for slower in (1, 2)]
+            for bits, overlap in ((32, False), (16, False), (32, True), (16, True)):
+                layers = layers_of_model[model]
+                found = [[efficiency(images / rate, gpus, layers, ports, overlap, slower, bits) for slower in (1, 2)]
                          for gpus in GPUS]
                 rows.append({"model": model, "images": images, "ports": ports, "bits": bits, "overlap": overlap,
-                             "gradient_bytes": sum(size for size, _ in layers), "step_seconds": images / rate,
+                             "gradient_bytes": sum(size for size, _ in layers) * bits / 32, "step_seconds": images / rate,
                              "efficiency": {str(gpus): values[0] for gpus, values in zip(GPUS, found)},
                              "at_half_bandwidth": {str(gpus): values[1] for gpus, values in zip(GPUS, found)}})
     return rows

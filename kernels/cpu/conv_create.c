@@ -315,9 +315,10 @@ size_t ampk_conv_bytes(const struct ampk_conv_shape *s, bool bf16)
 struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,
                                        char *err, size_t err_size)
 {
-    struct ampk_conv *conv = calloc(1, sizeof *conv);
+    const char *fault = ampk_conv_shape_fault(s);
+    struct ampk_conv *conv = fault ? NULL : calloc(1, sizeof *conv);
     if (!conv) {
-        snprintf(err, err_size, AMPK_NO_MEMORY);
+        snprintf(err, err_size, "%s", fault ? fault : AMPK_NO_MEMORY);
         return NULL;
     }
     *conv = describe(s, ctx->multiplies_bf16);

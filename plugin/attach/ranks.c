@@ -258,7 +258,7 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void),
         amp_fail(message);
     }
     amp_spread_join(&s->spread, &s->step, s->options.reduce == AMP_REDUCE_ORDERED,
-                    s->options.wire == AMP_WIRE_BF16, signal);
+                    s->options.wire == AMP_WIRE_BF16, s->options.bucket_mb, signal);
     save_session = save;
     s->log.place = amp_group_rank(); /* only rank 0 writes amp_log and progress */
     if (nowhere) s->log.out = nowhere;

@@ -198,6 +198,14 @@ static bool stands_apart(const struct amp_graph *g, int layer)
     return !g->plan->layers[layer].ours || drawn_apart;
 }
 
+/* Whether a bucket is complete, and can leave, before the layers below run backward. */
+static bool ends_bucket(const struct amp_graph *g, int layer)
+{
+    for (int b = 0; b < g->n_buckets; b++)
+        if (g->buckets[b].layer == layer && layer > g->plan->first_backward) return true;
+    return false;
+}
+
 static int find_segments(struct amp_graph *g)
 {
     if (!g->backend->record_begin) return 0;
@@ -206,6 +214,7 @@ static int find_segments(struct amp_graph *g)
     struct amp_segment *s = NULL;
     for (int i = 0; i < g->n; i++) {
         bool apart = stands_apart(g, i);
+        if (ends_bucket(g, i)) s = NULL;
         if (!apart && !s) {
             s = &g->segments[g->n_segments++];
             s->first = i;
@@ -232,6 +241,14 @@ static void free_segments(struct amp_graph *g)
             for (int lane = 0; lane < AMP_LANES; lane++)
                 forget_recording(g, &g->segments[i].runs[k][lane]);
     free(g->segments);
+    g->segments = NULL;
+    g->n_segments = 0;
+}
+
+int amp_graph_find_segments(struct amp_graph *g)
+{
+    free_segments(g);
+    return find_segments(g);
 }
 
 /* ---- creation and end ---- */
@@ -316,6 +333,7 @@ void amp_graph_free(struct amp_graph *g)
     g->backend->free(g->context, g->rolling_saved);
     g->backend->free(g->context, g->changed_saved);
     g->backend->free(g->context, g->spare);
+    amp_graph_free_buckets(g);
     free(g->nodes);
     free(g->fp16);
     free(g->params);
@@ -589,7 +607,9 @@ void amp_graph_backward(struct amp_graph *g, int layer)
         amp_graph_backward_layer(g, layer);
     else if (layer == s->last)
         run(g, s, AMP_SEGMENT_BACKWARD, run_backward);
-    if (layer == g->plan->first_backward) amp_graph_end_range(g);
+    if (layer != g->plan->first_backward) return;
+    g->warm = true;
+    amp_graph_end_range(g);
 }
 
 /* ---- running statistics ---- */

@@ -188,8 +188,39 @@ void amp_graph_set_due(struct amp_graph *, int layer);
 /* Updates all marked parameters. */
 void amp_graph_update(struct amp_graph *, const struct amp_update *);
 
+/* ==== buckets.c: what leaves for other processes while backward still runs ==== */
+
+/* Floats [first, first + n) of the sums. All of them are there when the backward of `layer` has
+ * run. */
+struct amp_bucket {
+    size_t first, n;
+    int layer;
+};
+
+/* Makes room for what other processes get, and cuts the gradients into buckets of `bytes` or a
+ * little more, in the order in which backward completes them; the last one is small. Segments end
+ * where a bucket does. 0: one piece, which leaves after backward. rounded: room for BF16 too. Call
+ * between passes; later calls do nothing. -1: no memory. */
+int amp_graph_cut(struct amp_graph *, size_t bytes, bool rounded);
+/* Writes what the bucket's sums would be if the pass at hand were accepted to their place in
+ * sums_sent. The sums stay as they are. */
+void amp_graph_fill_bucket(struct amp_graph *, const struct amp_bucket *);
+/* Accepts the pass at hand in this way: what is in sums_sent becomes the sums. */
+void amp_graph_take_sums(struct amp_graph *);
+
+/* What the passes of this process add to the rolling statistics: of_now times what they are now
+ * plus of_before times what they were when the step began. Returns backend memory,
+ * amp_graph_rolling_floats of them. */
+float *amp_graph_rolling_terms(struct amp_graph *, float of_now, float of_before);
+/* The rolling statistics become what is in there. */
+void amp_graph_take_rolling(struct amp_graph *);
+size_t amp_graph_rolling_floats(const struct amp_graph *);
+
 /* ---- for graph.c ---- */
 
+/* Finds the segments anew, as buckets are there now. -1: no memory. */
+int amp_graph_find_segments(struct amp_graph *);
+void amp_graph_free_buckets(struct amp_graph *);
 /* Allocates gradients, and sums if accumulate. -1 with the reason in err. */
 int amp_graph_alloc_gradients(struct amp_graph *, bool accumulate, char *err, size_t err_size);
 /* Gives every param its place in gradients and sums. */

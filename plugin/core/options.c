@@ -117,6 +117,7 @@ static const struct amp_options defaults = {
     .backend = AMP_BACKEND_AUTO,
     .sidecar = AMP_SIDECAR_BACKUP,
     .log_layers = 100,
+    .bucket_mb = 25,
     .rank_timeout = 30,
     .rules = {.decay_bn = -1},
     .schedule = {.rate_min = .00001, .momentum_min = .85, .mult = 2},
@@ -225,6 +226,12 @@ static const struct amp_option_row rows[] = {
      "rounded ([how far](several-processes.md#gradients-in-16-bits)). Only with "
      "`amp_reduce=fast`. Has no effect in one process.",
      .kind = AMP_OPTION_WORD, .offset = AT(wire), .words = wire_words},
+    {"amp_bucket_mb", "number", "0 to 1024", "25",
+     "GPUs that exchange by NCCL send gradients to each other in pieces of so many MiB, while the "
+     "backward pass still computes others ([how](several-processes.md#while-backward-runs)). 0: in "
+     "one piece after it, which needs 4 bytes of memory a parameter less. Has no effect with "
+     "`amp_reduce=ordered` or in one process.",
+     .kind = AMP_OPTION_NUMBER, .offset = AT(bucket_mb), .numbers = {0, 1024}},
     {"amp_rank_timeout", "integer", "3 to 86400", "30",
      "Seconds after which one of several processes that gives no sign of life counts as lost: the "
      "others save and end. A process that is only slow gives signs.",

@@ -60,6 +60,7 @@ struct amp_options {
     enum amp_loader loader;
     enum amp_reduce reduce;
     enum amp_wire wire;
+    double bucket_mb; /* MiB; 0: gradients leave in one piece */
     int rank_timeout; /* seconds */
     bool jpeg_scale;
     int image_cache;       /* MiB */

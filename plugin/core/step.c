@@ -143,10 +143,11 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
     s->batch = *batch;
     s->subdivision = subdivision;
     s->cost_lost = false;
+    bool first = subdivision == s->first_pass || s->passes == 0;
     /* A run may begin in the middle of a step: a resumed `seen` need not be a multiple of the
      * step's images. Then no subdivision 0 came before, and passes == 0 marks the beginning. */
-    if (subdivision == s->first_pass || s->passes == 0) {
-        s->poisoned = false;
+    if (first) {
+        s->poisoned = s->sent = false;
         s->left_fp16.class = AMP_FAULT_NONE;
         s->loss_sum = s->told_sum = 0;
         s->passes = 0;
@@ -155,8 +156,8 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         /* Saved before the first forward, which already moves them. */
         amp_graph_save_rolling(g);
         amp_graph_begin_step(g);
-        if (s->peers) s->peers->begin(s->peers->user, s);
     }
+    if (s->peers) s->peers->begin(s->peers->user, s, first);
     /* Only the last pass of a step is inspected: one look per step is enough for the log. */
     size_t images = (size_t)g->net->batch * (size_t)s->subdivisions;
     amp_graph_inspect(g, subdivision == last_pass(s) &&
@@ -183,7 +184,7 @@ static void accept_pass(struct amp_step *s)
 {
     if (s->scaler.searching && s->scaler.scale != s->scaler.max)
         amp_log_scale(s->log, "start-up search done", s->scaler.max, s->scaler.scale);
-    amp_graph_accept_pass(s->graph, (float)s->scaler.scale);
+    if (!s->sent) amp_graph_accept_pass(s->graph, (float)s->scaler.scale);
     amp_scaler_pass(&s->scaler);
 }
 
@@ -202,6 +203,7 @@ static void give_up(struct amp_step *s, const struct amp_fault *f)
 static void replay(struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
+    s->sent = false;
     amp_graph_begin_backward(g, (float)s->scaler.scale);
     for (int i = g->n - 1; i >= g->plan->first_backward; i--)
         amp_graph_backward(g, i);
@@ -299,17 +301,25 @@ static void end_pass(struct amp_step *s)
     if (s->peers && s->subdivision == last_pass(s)) s->peers->end_share(s->peers->user, s);
 }
 
+/* Not in a poisoned step, whose last backward does not run, nor when backward is repeated. */
+static void tell_peers(struct amp_step *s, int layer)
+{
+    if (s->peers && s->subdivision == last_pass(s)) s->peers->ran(s->peers->user, s, layer);
+}
+
 void amp_step_backward(struct amp_step *s, int layer, double loss)
 {
     struct amp_graph *g = s->graph;
-    /* Backward begins at the last layer. */
-    if (layer == g->n - 1) {
+    bool begins = layer == g->n - 1; /* at the last layer */
+    if (begins) {
         s->pass_loss = loss;
         s->passes++;
     }
     if (!s->poisoned) {
-        if (layer == g->n - 1) amp_graph_begin_backward(g, (float)s->scaler.scale);
+        if (begins) tell_peers(s, g->n);
+        if (begins) amp_graph_begin_backward(g, (float)s->scaler.scale);
         amp_graph_backward(g, layer);
+        tell_peers(s, layer);
     }
     if (layer == g->plan->first_backward) end_pass(s);
 }
@@ -356,6 +366,8 @@ void amp_step_hand_over(struct amp_step *s)
     struct amp_graph *g = s->graph;
     if (!s->passes) return;
     if (s->poisoned) amp_graph_restore_rolling(g);
+    if (s->sent && !s->poisoned) amp_graph_accept_pass(g, g->scale);
+    s->sent = false;
     for (int i = 0; i < g->n_params && !s->poisoned; i++) {
         const struct amp_param *p = &g->params[i];
         if (p->sum) g->backend->accumulate(g->context, p->sum, p->n, 1, p->update);

@@ -33,8 +33,11 @@ struct amp_step;
 /* The other processes that run passes of the same step (plugin/spread). Each call returns when the
  * others have done their part. */
 struct amp_step_peers {
-    void (*begin)(void *user, struct amp_step *);     /* before this process's first pass */
-    void (*end_share)(void *user, struct amp_step *); /* after its last one */
+    /* Before each of this process's passes; first: of a step. */
+    void (*begin)(void *user, struct amp_step *, bool first);
+    /* In its last pass: the first backward has run in `layer` and all behind it; n: it begins. */
+    void (*ran)(void *user, struct amp_step *, int layer);
+    void (*end_share)(void *user, struct amp_step *); /* after its last pass */
     /* Before the update: makes one step of what all processes have, the same in each. */
     void (*agree)(void *user, struct amp_step *);
     void *user;
@@ -51,7 +54,9 @@ struct amp_step {
     const struct amp_step_peers *peers; /* NULL: none; else, of the subdivisions, the passes that
                                            this process runs: */
     int first_pass, last_pass;
-    bool poisoned;  /* a pass of this step failed for good */
+    bool poisoned; /* a pass of this step failed for good */
+    bool sent; /* the peers have this process's sums with the gradients of the last backward; these
+                  are not in the sums yet */
     bool cost_lost; /* this pass has an infinite or NaN cost; Darknet is told 0 */
     bool cause_is_scale;
     struct amp_fault fault;              /* why the step is poisoned */

@@ -155,6 +155,15 @@ struct amp_graph {
     bool in_range; /* of a whole pass, for a profiler */
     int n_segments;
     struct amp_segment *segments;
+    /* For other processes (buckets.c). The arrays are backend memory: */
+    int n_buckets;
+    struct amp_bucket *buckets;
+    struct ampk_weight_gradient *of_bucket; /* room for n_learning */
+    float *sums_sent; /* what the sums would be with the pass at hand; it takes turns with sums.
+                         NULL: gradients leave in one piece */
+    uint16_t *sums_rounded;
+    float *rolling_terms;
+    bool warm;      /* a backward has run, so plans are chosen */
     bool no_memory; /* the graph could not be created for lack of memory */
 };
 

@@ -58,11 +58,12 @@ static void look(const struct ampk_backend *backend, struct ampk_context *contex
 
 static const struct ampk_backend *on;
 static struct ampk_context *with;
+static void *stream; /* that is waited for */
 
 static int poll_stream(void)
 {
     int handed_over = amp_nccl_poll();
-    return handed_over == 1 ? on->done(with) : handed_over;
+    return handed_over == 1 ? on->done(with, stream) : handed_over;
 }
 
 static void finish(int began, int (*poll)(void))
@@ -113,7 +114,8 @@ bool amp_devices_exchange(const struct ampk_backend *backend, struct ampk_contex
     if (joined) {
         on = backend;
         with = context;
-        finish(exchange->device(x, n, rank, backend->stream(context)), poll_stream);
+        stream = backend->stream(context);
+        finish(exchange->device(x, n, rank, stream), poll_stream);
         amp_group_count(bytes);
         return true;
     }
@@ -126,7 +128,36 @@ bool amp_devices_exchange(const struct ampk_backend *backend, struct ampk_contex
     return true;
 }
 
-/* ---- sums in BF16 ---- */
+/* ---- beside operations ---- */
+
+bool amp_devices_have_nccl(void)
+{
+    return joined;
+}
+
+void amp_devices_begin(const struct ampk_backend *backend, struct ampk_context *context, void *x,
+                       size_t n, const struct amp_exchange *exchange)
+{
+    on = backend;
+    with = context;
+    stream = backend->beside(context);
+    if (!stream) amp_group_fail("no stream for what the processes exchange");
+    finish(exchange->device(x, n, 0, stream), amp_nccl_poll);
+    amp_group_count(n * exchange->size);
+}
+
+void amp_devices_finish(void)
+{
+    if (stream) finish(0, poll_stream);
+}
+
+/* ---- sums ---- */
+
+static void add(void *x, size_t n, int rank)
+{
+    (void)rank;
+    amp_group_add_floats(x, n);
+}
 
 static void add_bf16(void *x, size_t n, int rank)
 {
@@ -134,28 +165,40 @@ static void add_bf16(void *x, size_t n, int rank)
     amp_group_add_bf16(x, n);
 }
 
-static const struct amp_exchange adding_bf16 = {sizeof(uint16_t), add_bf16, amp_nccl_add_bf16};
+const struct amp_exchange amp_devices_adding = {sizeof(float), add, amp_nccl_add};
+const struct amp_exchange amp_devices_adding_bf16 = {sizeof(uint16_t), add_bf16, amp_nccl_add_bf16};
 
 static struct ampk_tensor flat(void *data, enum ampk_dtype dtype, size_t n)
 {
     return (struct ampk_tensor){data, dtype, AMPK_NCHW, 1, 1, 1, (int)n, .image_stride = n};
 }
 
+enum { MOST = 1 << 24 }; /* floats at once */
+
+void amp_devices_round(const struct ampk_backend *backend, struct ampk_context *context, float *x,
+                       uint16_t *rounded, size_t n, bool back)
+{
+    for (size_t i = 0; i < n; i += MOST) {
+        size_t part = n - i < MOST ? n - i : MOST;
+        struct ampk_tensor exact = flat(x + i, AMPK_FP32, part);
+        struct ampk_tensor sent = flat(rounded + i, AMPK_BF16, part);
+        backend->convert(context, back ? &sent : &exact, back ? &exact : &sent, false, NULL);
+    }
+}
+
 /* In pieces, so that a step takes 32 MiB more at most. */
 bool amp_devices_add_rounded(const struct ampk_backend *backend, struct ampk_context *context,
                              float *x, size_t n)
 {
-    const size_t most = (size_t)1 << 24, room = n < most ? n : most;
+    const size_t room = n < MOST ? n : MOST;
     bool done = true;
-    void *rounded = backend->alloc(context, room * adding_bf16.size + 1);
+    uint16_t *rounded = backend->alloc(context, room * sizeof *rounded + 1);
     if (!rounded) return false;
-    for (size_t i = 0; i < n && done; i += most) {
-        size_t part = n - i < most ? n - i : most;
-        struct ampk_tensor from = flat(x + i, AMPK_FP32, part);
-        struct ampk_tensor to = flat(rounded, AMPK_BF16, part);
-        backend->convert(context, &from, &to, false, NULL);
-        done = amp_devices_exchange(backend, context, rounded, part, &adding_bf16, 0);
-        backend->convert(context, &to, &from, false, NULL);
+    for (size_t i = 0; i < n && done; i += MOST) {
+        size_t part = n - i < MOST ? n - i : MOST;
+        amp_devices_round(backend, context, x + i, rounded, part, false);
+        done = amp_devices_exchange(backend, context, rounded, part, &amp_devices_adding_bf16, 0);
+        amp_devices_round(backend, context, x + i, rounded, part, true);
     }
     backend->free(context, rounded);
     return done;

@@ -35,6 +35,19 @@ struct amp_exchange {
 bool amp_devices_exchange(const struct ampk_backend *, struct ampk_context *, void *x, size_t n,
                           const struct amp_exchange *, int rank);
 
+/* The same, rank 0, beside the backend's operations: of what those called so far have written.
+ * begin returns when NCCL has taken it; finish waits until all that was begun is done. Until then x
+ * is not read nor written. Only where processes have NCCL. */
+bool amp_devices_have_nccl(void);
+void amp_devices_begin(const struct ampk_backend *, struct ampk_context *, void *x, size_t n,
+                       const struct amp_exchange *);
+void amp_devices_finish(void);
+
+/* Sums over all processes, of floats and of numbers in BF16. */
+extern const struct amp_exchange amp_devices_adding, amp_devices_adding_bf16;
+/* Rounds n floats of the backend's memory to BF16; back: makes floats of them. */
+void amp_devices_round(const struct ampk_backend *, struct ampk_context *, float *x,
+                       uint16_t *rounded, size_t n, bool back);
 /* Adds n floats of the backend's memory up over all processes; they travel in BF16. False: there
  * was no memory. */
 bool amp_devices_add_rounded(const struct ampk_backend *, struct ampk_context *, float *x,

@@ -52,24 +52,9 @@ static void broadcast(void *x, size_t n, int from)
     amp_group_broadcast(x, n * sizeof(float), from);
 }
 
-static void add(void *x, size_t n, int rank)
-{
-    (void)rank;
-    amp_group_add_floats(x, n);
-}
-
 static const struct amp_exchange sending = {sizeof(float), send, amp_nccl_send},
                                  receiving = {sizeof(float), receive, amp_nccl_receive},
-                                 broadcasting = {sizeof(float), broadcast, amp_nccl_broadcast},
-                                 adding = {sizeof(float), add, amp_nccl_add};
-
-static size_t rolling_floats(const struct amp_graph *g)
-{
-    size_t n = 0;
-    for (int i = 0; i < g->n_rolling; i++)
-        n += g->rolling[i].n;
-    return n;
-}
+                                 broadcasting = {sizeof(float), broadcast, amp_nccl_broadcast};
 
 /* Gradient sums and rolling statistics: all of a step that lies in arrays. */
 static void exchange_arrays(struct amp_step *s, const struct amp_exchange *with, int rank)
@@ -137,11 +122,12 @@ static void compare_weights(struct amp_step *s)
 
 /* ---- fast ---- */
 
+/* On the host. */
 static void merge_rolling(const struct amp_spread *spread, struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
     const struct ampk_backend *be = g->backend;
-    size_t n = rolling_floats(g), at = 0;
+    size_t n = amp_graph_rolling_floats(g), at = 0;
     int own = spread->share.passes, after = s->subdivisions - spread->share.first - own;
     double keeps = (double).99f, of_share = pow(keeps, own), of_rest = pow(keeps, after);
     double of_all = amp_group_rank() ? 0 : pow(keeps, s->subdivisions);
@@ -167,17 +153,31 @@ static void add_gradients(const struct amp_spread *spread, struct amp_step *s)
 {
     const struct amp_graph *g = s->graph;
     if (!spread->bf16)
-        exchange(s, g->sums, g->n_gradients, &adding, 0);
+        exchange(s, g->sums, g->n_gradients, &amp_devices_adding, 0);
     else if (!amp_devices_add_rounded(g->backend, g->context, g->sums, g->n_gradients))
         no_room(s);
 }
 
+/* sent: what went ahead counts in all processes. */
+static void add_up(struct amp_spread *spread, struct amp_step *s, bool sent)
+{
+    if (sent)
+        amp_ahead_take_gradients(&spread->ahead, s);
+    else if (s->sent)
+        amp_graph_accept_pass(s->graph, s->graph->scale);
+    if (!sent && s->graph->sums) add_gradients(spread, s);
+    if (amp_devices_have_nccl())
+        amp_ahead_take_rolling(s);
+    else
+        merge_rolling(spread, s);
+}
+
+/* What went ahead may still be under way while they vote. */
 static void vote(struct amp_spread *spread, struct amp_step *s)
 {
     int n = amp_group_size();
     struct amp_vote own, *all = room_for(s, (size_t)n, sizeof *all);
     double came = amp_clock_seconds();
-    uint64_t before = amp_group_exchanged();
     amp_vote_cast(s, &spread->begun, &own);
     own.signal = spread->signal();
     own.worked = came - spread->exchanged;
@@ -186,14 +186,14 @@ static void vote(struct amp_spread *spread, struct amp_step *s)
     amp_votes_apply(all, n, amp_group_rank(), &spread->begun, s);
     spread->agreed = amp_votes_signal(all, n);
     int slowest = amp_votes_slowest(all, n);
+    bool sent = amp_votes_sent(all, n);
     free(all);
-    if (!s->poisoned) {
-        if (s->graph->sums) add_gradients(spread, s);
-        merge_rolling(spread, s);
-    }
+    amp_ahead_finish();
+    if (!s->poisoned) add_up(spread, s, sent);
+    s->sent = false;
     spread->exchanged = amp_clock_seconds();
     amp_log_exchanged(s->log, voted - came, spread->exchanged - voted, slowest,
-                      amp_group_exchanged() - before);
+                      amp_group_exchanged() - spread->bytes_before);
 }
 
 /* ---- ordered ---- */
@@ -279,19 +279,35 @@ static void spread_end(struct amp_spread *spread, struct amp_step *s)
 
 /* ---- called by the step ---- */
 
-static void begin(void *user, struct amp_step *s)
+static void begin_step(struct amp_spread *spread, struct amp_step *s)
 {
-    struct amp_spread *spread = user;
     spread->begun = s->scaler;
     spread->agreed = 0;
     amp_devices_join(s->graph->backend, s->graph->context);
+    spread->bytes_before = amp_group_exchanged();
     if (spread->ordered) take_over(spread, s);
+}
+
+static void begin(void *user, struct amp_step *s, bool first)
+{
+    struct amp_spread *spread = user;
+    if (first) begin_step(spread, s);
+    if (!spread->ordered && !amp_ahead_begin(&spread->ahead, s, first)) no_room(s);
+}
+
+static void ran(void *user, struct amp_step *s, int layer)
+{
+    struct amp_spread *spread = user;
+    if (!spread->ordered) amp_ahead_send(&spread->ahead, s, layer);
 }
 
 static void end_share(void *user, struct amp_step *s)
 {
     struct amp_spread *spread = user;
-    if (spread->ordered) hand_on(spread, s);
+    if (spread->ordered)
+        hand_on(spread, s);
+    else
+        amp_ahead_send_rest(&spread->ahead, s);
 }
 
 /* The one that this step ends, counted from 1. seen: of the pass at hand, with its images. */
@@ -322,15 +338,17 @@ bool amp_spread_abandon(const struct amp_spread *spread, struct amp_step *s)
 }
 
 void amp_spread_join(struct amp_spread *spread, struct amp_step *s, bool ordered, bool bf16,
-                     int (*signal)(void))
+                     double bucket_mb, int (*signal)(void))
 {
     spread->share = amp_share_of(s->subdivisions, amp_group_rank(), amp_group_size());
     spread->ordered = ordered;
     spread->bf16 = bf16;
     spread->signal = signal;
+    spread->ahead = (struct amp_ahead){
+        .bucket_bytes = (size_t)(bucket_mb * (1 << 20)), .bf16 = bf16, .share = spread->share};
     spread->begun.applied = -1; /* no step has begun */
     spread->exchanged = amp_clock_seconds();
-    spread->peers = (struct amp_step_peers){begin, end_share, agree, spread};
+    spread->peers = (struct amp_step_peers){begin, ran, end_share, agree, spread};
     s->first_pass = spread->share.first;
     s->last_pass = spread->share.first + spread->share.passes - 1;
     s->peers = &spread->peers;

@@ -3,17 +3,18 @@
  *
  * fast:    every process runs its passes at the same time. At the end of the step they vote
  *          (vote.h); if all can go on, gradients are added up over the processes, and the rolling
- *          statistics are merged.
+ *          statistics are merged. Where they have NCCL, both go ahead of the vote (ahead.h).
  * ordered: the processes run their passes one after another, and each hands all that a pass leaves
  *          behind to the next one. So the step is, to the bit, that of one process: slow, for
  *          proof.
  *
  * A pass moves rolling statistics to r = .99 r + .01 b, where b are those of its images. After K
  * passes r = .99^K r0 + sum over p of .99^(K-1-p) .01 b_p. Each process knows its own terms of that
- * sum from where its passes moved r0; fast adds them up, in double. */
+ * sum from where its passes moved r0; fast adds them up: on the host in double, by NCCL in FP32. */
 #ifndef AMP_SPREAD_H
 #define AMP_SPREAD_H
 
+#include "ahead.h"
 #include "share.h"
 #include "vote.h"
 
@@ -24,14 +25,16 @@ struct amp_spread {
     int (*signal)(void);     /* asks this process to stop; 0: none */
     int agreed;              /* the signal that all obey after this step; 0: none */
     struct amp_scaler begun; /* as the step began */
+    struct amp_ahead ahead;  /* not with ordered */
     double exchanged;        /* when the last step's exchange ended */
+    uint64_t bytes_before;   /* exchanged before this step */
     struct amp_step_peers peers;
 };
 
 /* Call once, before the first training pass: from now on this process runs its share of the step's
  * passes. */
 void amp_spread_join(struct amp_spread *, struct amp_step *, bool ordered, bool bf16,
-                     int (*signal)(void));
+                     double bucket_mb, int (*signal)(void));
 
 /* Puts everything but Darknet's own counts back to where it was when the step under way began.
  * False: no pass of one has begun. */

@@ -9,6 +9,7 @@ void amp_vote_cast(const struct amp_step *s, const struct amp_scaler *begun, str
     const struct amp_scaler *scaler = &s->scaler;
     memset(v, 0, sizeof *v);
     v->poisoned = s->poisoned;
+    v->sent = s->sent;
     v->cause_is_scale = s->cause_is_scale;
     v->searching = scaler->searching;
     v->step_backoff = scaler->step_backoff;
@@ -105,6 +106,13 @@ int amp_votes_slowest(const struct amp_vote *votes, int n)
     for (int r = 1; r < n; r++)
         if (votes[r].worked > votes[slowest].worked) slowest = r;
     return slowest;
+}
+
+bool amp_votes_sent(const struct amp_vote *votes, int n)
+{
+    for (int r = 0; r < n; r++)
+        if (!votes[r].sent) return false;
+    return true;
 }
 
 int amp_votes_signal(const struct amp_vote *votes, int n)

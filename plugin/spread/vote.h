@@ -7,6 +7,7 @@
 
 struct amp_vote {
     bool poisoned, cause_is_scale;
+    bool sent; /* what it sent ahead counts, as no backward was repeated after that */
     bool searching, step_backoff, at_floor; /* of the loss scale, as in struct amp_scaler */
     int tracker, passes, bad_pass;
     int signal;                    /* that asks this process to stop; 0: none */
@@ -32,6 +33,9 @@ void amp_vote_log_scale(const struct amp_step *, double before);
 
 /* The process that worked longest: the others waited for it. */
 int amp_votes_slowest(const struct amp_vote *, int n);
+
+/* Whether what all sent ahead counts: so nobody sends again. */
+bool amp_votes_sent(const struct amp_vote *, int n);
 
 /* The first signal in the votes; 0: none. */
 int amp_votes_signal(const struct amp_vote *, int n);

@@ -125,7 +125,7 @@ template <typename T> static inline void emulation_clear_padding([[maybe_unused]
 
 template <typename... P, typename... A>
 static inline void emulation_start(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
-                                   const struct ampk_rt_a_stream *stream, void (*kernel)(P...),
+                                   struct ampk_rt_a_stream *stream, void (*kernel)(P...),
                                    A... arguments)
 {
     const size_t bytes = (size_t{0} + ... + sizeof(P));

@@ -33,7 +33,10 @@ void emulation_check_memory(const void *p, const char *what);
 /* The same for every address in there, and for a stream. */
 void emulation_check_words(const void *words, size_t bytes, const char *what);
 struct ampk_rt_a_stream;
-void emulation_check_stream(const struct ampk_rt_a_stream *, const char *what);
+void emulation_check_stream(struct ampk_rt_a_stream *, const char *what);
+/* Ends the program, naming what, unless the stream waits for all work that the thread has given to
+ * any stream. */
+void emulation_check_behind(const struct ampk_rt_a_stream *, const char *what);
 
 /* The emulated devices' memory, all together (runtime_host.c). */
 struct emulation_memory {
@@ -52,9 +55,9 @@ void emulation_device_end(void);
 /* Work for a stream beside the one that operations use: done now or, every other time, when
  * somebody waits for the stream, which is as late as a device may do it. data is freed after it. */
 void emulation_beside(struct ampk_rt_a_stream *, void (*work)(void *), void *data);
-/* Work of several devices, as NCCL's: asked now, and again when somebody asks whether the stream is
- * done; another operation on the stream, and whoever waits for it, waits until it says that it is.
- * data is freed after it. */
+/* Work of several devices, as NCCL's: asked when all such work before it on the stream is done, at
+ * once or when somebody asks whether the stream is done; other operations on the stream, and
+ * whoever waits for it, wait until it says that it is. data is freed after it. */
 void emulation_later(struct ampk_rt_a_stream *, bool (*work)(void *), void *data);
 /* Work given while a recording is made: taken into it, to be done at every replay, and true; else
  * false. drop ends data with the recording. */

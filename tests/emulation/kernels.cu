@@ -121,6 +121,17 @@ void kernels_warp(const int *x, int *out)
     AMPK_LAUNCH(use_warp, 1, 64, 0, NULL, x, out);
 }
 
+/* Work of `first` that `second` waits for, then more of it. */
+static void go_ahead()
+{
+    ampk_rt_stream first = ampk_rt_stream_create(), second = ampk_rt_stream_create();
+    AMPK_LAUNCH(do_nothing, 1, 64, 0, first);
+    ampk_rt_order(ampk_rt_event_create(false), first, second);
+    emulation_check_behind(second, "the first call");
+    AMPK_LAUNCH(do_nothing, 1, 64, 0, first);
+    emulation_check_behind(second, "the second call");
+}
+
 void kernels_wrong(enum kernels_mistake mistake)
 {
     int out[128];
@@ -185,6 +196,9 @@ void kernels_wrong(enum kernels_mistake mistake)
     case WAIT_WHILE_RECORDING:
         ampk_rt_record_begin(NULL);
         ampk_rt_stream_wait(NULL);
+        break;
+    case GO_AHEAD_OF_A_STREAM:
+        go_ahead();
         break;
     case TOUCH_DEVICE_MEMORY:
         *(volatile float *)x = 1;

@@ -37,6 +37,7 @@ enum kernels_mistake {
     TOUCH_DEVICE_MEMORY,
     TAKE_MEMORY_WHILE_RECORDING,
     WAIT_WHILE_RECORDING,
+    GO_AHEAD_OF_A_STREAM,
 };
 void kernels_wrong(enum kernels_mistake);
 

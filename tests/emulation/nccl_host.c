@@ -2,10 +2,16 @@
  * the functions that plugin/spread/nccl.c uses. The processes share a file's memory.
  *
  * An operation is done as early or as late as a stream may, drawn by AMP_TEST_SEED; until then what
- * it will write is NaN. Sums are added in the order of the ranks, those of BF16 rounded each
- * time. Calls that do not fit together end the program, with both named. In the environment, each
- * R:K for rank R's K-th operation: NCCL_HOST_DIFFERS   it says another length NCCL_HOST_STOPS the
- * process stops there, as by SIGSTOP NCCL_HOST_VERSION is the version that it says. */
+ * it will write is NaN, and nobody may touch it. Sums are added in the order of the ranks, those of
+ * BF16 rounded each time. Calls that do not fit together end the program, with both named. In the
+ * environment:
+ *
+ *   NCCL_HOST_DIFFERS=R:K   rank R says another length in its K-th operation
+ *   NCCL_HOST_STOPS=R:K     rank R stops there, as by SIGSTOP
+ *   NCCL_HOST_VERSION       the version that it says
+ *   NCCL_HOST_TELLS=1       a line in nccl_calls.R for each operation of rank R: its name, its
+ *                           length, and how many recordings the device had played before it
+ */
 #include "emulation.h"
 
 #include <fcntl.h>
@@ -184,11 +190,25 @@ static bool take(struct operation *o)
     return true;
 }
 
+/* What an operation will write to belongs to it until it is done. */
+static void check_untouched(const struct operation *o)
+{
+    const unsigned char *output = o->output;
+    for (size_t i = 0; output && i < bytes_of(&o->call); i++)
+        if (output[i] != 0xff) {
+            FILE *out = fopen("nccl_touched", "a");
+            if (out) fprintf(out, "rank %d writes to %s\n", o->comm->rank, o->call.name);
+            if (out) fclose(out);
+            abort();
+        }
+}
+
 static bool run(void *data)
 {
     struct operation *o = data;
     bool done = o->comm->aborted;
     if (!done && o->late-- > 0) return false;
+    if (!done) check_untouched(o);
     if (!done && !strcmp(o->call.name, "ncclSend"))
         done = send_on(o);
     else if (!done)
@@ -212,6 +232,17 @@ static unsigned draw(struct ncclComm *c, unsigned below)
     return (unsigned)rand_r(&c->random) % below;
 }
 
+static void tell(const struct ncclComm *c, const struct call *call)
+{
+    char path[40];
+    if (!getenv("NCCL_HOST_TELLS")) return;
+    snprintf(path, sizeof path, "nccl_calls.%d", c->rank);
+    FILE *out = fopen(path, "a");
+    if (!out) abort();
+    fprintf(out, "%s %zu %zu\n", call->name, call->count, emulation_replays());
+    fclose(out);
+}
+
 /* The input is read now, which is as early as a stream may: all before it is done. */
 static int call(const char *name, const void *input, void *output, size_t count, int type, int peer,
                 struct ncclComm *c, void *stream)
@@ -225,7 +256,8 @@ static int call(const char *name, const void *input, void *output, size_t count,
     o->call.peer = peer;
     c->operations++;
     if (wants("NCCL_HOST_STOPS", c)) raise(SIGSTOP);
-    emulation_check_stream(stream, name);
+    tell(c, &o->call);
+    emulation_check_behind(stream, name);
     emulation_check_memory(output ? output : input, name);
     if (input) {
         o->input = malloc(bytes_of(&o->call) + 1);

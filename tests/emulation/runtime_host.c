@@ -72,8 +72,10 @@ struct ampk_rt_a_stream {
     void (*work)(void *); /* NULL: there is nothing left to do */
     void *data;
     int device;
+    unsigned last; /* on the clock: the latest work that its next work comes behind */
 };
 
+static _Thread_local unsigned clock_of_work;      /* counts what streams were given */
 static _Thread_local ampk_rt_recording recording; /* being made */
 static _Thread_local bool spoiled;
 
@@ -84,24 +86,36 @@ static void forbid_in_recording(const char *what)
     abort();
 }
 
-/* One at a time: work for which other processes are needed. */
-static _Thread_local struct {
-    const struct ampk_rt_a_stream *stream; /* NULL: there is none */
+/* Work for which other processes are needed, in the order of its coming. */
+static _Thread_local struct later {
+    const struct ampk_rt_a_stream *stream;
     bool (*work)(void *);
     void *data;
-} later;
+    struct later *next;
+} * later;
 
-static bool ask_later(void)
+/* Whether the stream has no such work left. */
+static bool ask_later(const struct ampk_rt_a_stream *stream)
 {
-    if (!later.work(later.data)) return false;
-    free(later.data);
-    later.stream = NULL;
+    struct later **at = &later;
+    while (*at) {
+        struct later *l = *at;
+        bool is_here = l->stream == stream;
+        if (is_here && !l->work(l->data)) return false;
+        if (!is_here) {
+            at = &l->next;
+            continue;
+        }
+        *at = l->next;
+        free(l->data);
+        free(l);
+    }
     return true;
 }
 
 static void finish_later(const struct ampk_rt_a_stream *stream)
 {
-    while (stream && later.stream == stream && !ask_later())
+    while (!ask_later(stream))
         usleep(100);
 }
 
@@ -109,19 +123,36 @@ __attribute__((visibility("default"))) void emulation_later(struct ampk_rt_a_str
                                                             bool (*work)(void *), void *data)
 {
     forbid_in_recording("work of several devices");
-    finish_later(later.stream);
-    later.stream = stream;
-    later.work = work;
-    later.data = data;
-    ask_later();
+    struct later **end = &later, *l = malloc(sizeof *l);
+    if (!l) abort();
+    *l = (struct later){stream, work, data, NULL};
+    while (*end)
+        end = &(*end)->next;
+    *end = l;
+    ask_later(stream);
 }
 
 /* NULL: the default stream of the thread's device. */
-__attribute__((visibility("default"))) void
-emulation_check_stream(const struct ampk_rt_a_stream *stream, const char *what)
+static void check_device(const struct ampk_rt_a_stream *stream, const char *what)
+{
+    if (stream) emulation_only_on(stream->device, what);
+}
+
+__attribute__((visibility("default"))) void emulation_check_stream(struct ampk_rt_a_stream *stream,
+                                                                   const char *what)
 {
     finish_later(stream);
-    if (stream) emulation_only_on(stream->device, what);
+    check_device(stream, what);
+    if (stream) stream->last = ++clock_of_work;
+}
+
+__attribute__((visibility("default"))) void
+emulation_check_behind(const struct ampk_rt_a_stream *stream, const char *what)
+{
+    check_device(stream, what);
+    if (stream->last == clock_of_work) return;
+    fprintf(stderr, "CUDA emulation: %s on a stream that does not wait for work before it\n", what);
+    abort();
 }
 
 static atomic_size_t replays;
@@ -134,7 +165,7 @@ void emulation_allow_recordings(bool allowed)
         setenv("AMPK_CUDA_UNRECORDED", "1", 1);
 }
 
-size_t emulation_replays(void)
+__attribute__((visibility("default"))) size_t emulation_replays(void)
 {
     return replays;
 }
@@ -470,6 +501,7 @@ void ampk_rt_zero(void *dev, size_t bytes, ampk_rt_stream stream)
 
 struct ampk_rt_an_event {
     ampk_rt_stream stream; /* it was recorded on last */
+    unsigned at;           /* on the clock */
     int device;
 };
 
@@ -507,7 +539,7 @@ void ampk_rt_stream_destroy(ampk_rt_stream stream)
 
 int ampk_rt_stream_done(ampk_rt_stream stream)
 {
-    return !stream || later.stream != stream || ask_later();
+    return ask_later(stream);
 }
 
 bool ampk_rt_stream_wait(ampk_rt_stream stream)
@@ -520,9 +552,9 @@ bool ampk_rt_stream_wait(ampk_rt_stream stream)
 
 void ampk_rt_stream_after(ampk_rt_stream stream, ampk_rt_event event)
 {
-    (void)stream;
     finish_later(event->stream);
     finish(event->stream);
+    if (stream && event->at > stream->last) stream->last = event->at;
 }
 
 ampk_rt_event ampk_rt_event_create(bool timed)
@@ -543,6 +575,7 @@ void ampk_rt_event_record(ampk_rt_event event, ampk_rt_stream stream)
     emulation_check_stream(stream, "an event on a stream");
     emulation_only_on(event->device, "an event");
     event->stream = stream;
+    event->at = clock_of_work;
 }
 
 float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)

@@ -141,6 +141,8 @@ AMP_TEST(mistakes_end_the_program)
 #endif
     check_mistake(TAKE_MEMORY_WHILE_RECORDING, "memory is taken while work is recorded");
     check_mistake(WAIT_WHILE_RECORDING, "the host waits while work is recorded");
+    check_mistake(GO_AHEAD_OF_A_STREAM,
+                  "the second call on a stream that does not wait for work before it");
 }
 
 /* What a device refuses, with the kernel's name. */

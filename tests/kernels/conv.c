@@ -1306,21 +1306,29 @@ AMP_TEST(operands_are_rounded_to_the_compute_type)
 
 static void refusal_case(struct rig *r)
 {
-    static const struct ampk_conv_shape impossible[] = {
-        {1, 4, 3, 3, 4, 5, 5, 1, 0, 1, AMPK_COMPUTE_FP32, false, false,
-         false}, /* window larger than input */
-        {1, 4, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false, false,
-         false}, /* groups do not divide c */
-        {1, 6, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false, false,
-         false}, /* groups do not divide k */
-    };
+    static const struct {
+        struct ampk_conv_shape shape;
+        const char *why;
+    } impossible[] = {{{1, 4, 3, 3, 4, 5, 5, 1, 0, 1, AMPK_COMPUTE_FP32, false, false, false},
+                       "a window larger than the padded input"},
+                      {{1, 4, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false, false, false},
+                       "groups that do not divide the channels"},
+                      {{1, 6, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false, false, false},
+                       "groups that do not divide the channels"},
+                      {{1, 4, 3, 3, 4, 1, 1, 0, 0, 1, AMPK_COMPUTE_FP32, false, false, false},
+                       "an impossible window"},
+                      {{1, 4, 3, 3, 4, 1, 1, 1, -1, 1, AMPK_COMPUTE_FP32, false, false, false},
+                       "an impossible window"},
+                      {{1, 4, 0, 3, 4, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP32, false, false, false},
+                       "an empty tensor"}};
     for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
-        char err[200] = "";
-        CHECK(r->backend->conv_create(r->context, &impossible[i], err, sizeof err) == NULL);
-        CHECK(strlen(err) > 0);
+        const struct ampk_conv_shape *s = &impossible[i].shape;
+        char err[300] = "";
+        CHECK(r->backend->conv_create(r->context, s, err, sizeof err) == NULL);
+        CHECK_SAYS(err, impossible[i].why);
         err[0] = 0;
-        CHECK(ampk_reference.conv_create(NULL, &impossible[i], err, sizeof err) == NULL);
-        CHECK(strlen(err) > 0);
+        CHECK(ampk_reference.conv_create(NULL, s, err, sizeof err) == NULL);
+        CHECK_SAYS(err, impossible[i].why);
     }
 }
 

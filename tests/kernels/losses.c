@@ -195,6 +195,46 @@ AMP_TEST(region)
     if (CONFORMANCE_BACKEND.region_loss) run_cases(region_case, 200);
 }
 
+/* Two cells in a row that show a class without a place alike: the first one learns it. */
+static void equally_likely_case(struct rig *r)
+{
+    static const int parent[] = {-1, -1}, group[] = {0, 0}, offset[] = {0}, size[] = {2};
+    static const float anchor[] = {1, 1};
+    float truth[] = {999999, 999999, .1f, .1f, 1}, values[14];
+    const struct ampk_region_head o = {.boxes = 1,
+                                       .classes = 2,
+                                       .coords = 4,
+                                       .anchor_sizes = anchor,
+                                       .tree = {2, 1, parent, group, offset, size},
+                                       .softmax = true,
+                                       .thresh = .5f,
+                                       .coord_scale = 1,
+                                       .object_scale = 1,
+                                       .noobject_scale = 1,
+                                       .class_scale = 1,
+                                       .mask_scale = 1,
+                                       .truths = 1};
+    struct ampk_region_head tested = region_on_backend(r, &o);
+    struct ampk_tensor out = describe(AMPK_FP32, AMPK_NCHW, 1, 7, 1, 2);
+    for (int i = 0; i < 14; i++)
+        values[i] = .5f;
+    out.data = values;
+    struct pair p = given_tensor(r, out), t = given_array(r, truth, 5);
+    struct pair d = output_array(r, 14, false);
+    struct sums sums = make_sums(r);
+    r->backend->region_loss(r->context, &tested, &p.tested, t.tested.data, d.tested.data,
+                            sums.values.tested.data, NULL);
+    ampk_reference.region_loss(NULL, &o, &p.exact, truth, d.exact.data, sums.values.exact.data,
+                               NULL);
+    check_output(r, "delta", &d, (struct tolerance){.relative = 1e-5, .absolute = 1e-5});
+    check_sums(r, &sums, 2);
+}
+
+AMP_TEST(of_equally_likely_boxes_the_first_learns)
+{
+    if (CONFORMANCE_BACKEND.region_loss) run_cases(equally_likely_case, 1);
+}
+
 /* ---- more truths than Darknet has room for ---- */
 
 /* The case's truths, and the first of every image again in what room there is left. */

@@ -80,19 +80,27 @@ def check_all_reduce():
 
 
 def check_overlap():
-    """Two buckets; the second one's gradients are there when backward ends. Seconds by hand."""
+    """Seconds by hand. The rolling statistics go first; a last bucket is 1/16 of the others at most."""
     bucket = model.BUCKET
     layers = [(10, .25), (bucket, .5), (bucket, .25)]
     assert model.exposed_seconds(layers, 4, lambda size: 1.0) == 1.0  # ready at 1 and 3, then the rest at 4
-    # The first is added up from 1 to 4, the second to 7, what is left to 10; backward ends at 4.
-    assert model.exposed_seconds(layers, 4, lambda size: 3.0) == 6.0
-    assert model.exposed_seconds([(bucket, .5), (0, .5)], 4, lambda size: 1.0) == 1.0
-    assert model.exposed_seconds([(0, .5), (bucket, .5)], 4, lambda size: 1.0) == 0.0
-    near(model.efficiency(.01, 8, [(370e6, 1)], 8, False),
-         .01 / (.01 * (1 + .01 * model.slowest(8)) + 1.75e-3 + 3 * (8.4e-6 + 14 * 4e-6)))
-    # With the same bytes in a last layer whose gradient is there at once, all but the vote is hidden.
-    near(model.efficiency(.01, 8, [(0, 1), (370e6, 0)], 8, True),
-         .01 / (.01 * (1 + .01 * model.slowest(8)) + 2 * (8.4e-6 + 14 * 4e-6)))
+    # The statistics are there at 3, so the first bucket at 6, the second at 9, what is left at 12; backward ends at 4.
+    assert model.exposed_seconds(layers, 4, lambda size: 3.0) == 8.0
+    # A bucket ends where little is left, full or not; all that is left is the last one, also behind such a place.
+    sizes = []
+    model.exposed_seconds([(1, .2), (bucket / 20, .2), (bucket / 10, .2), (bucket / 2, .4)], 4, lambda size: sizes.append(size) or 0.0)
+    assert sizes == [0, bucket / 2 + bucket / 10, bucket / 20 + 1], sizes
+    sizes.clear()
+    model.exposed_seconds([(bucket, .5), (bucket / 2, .5)], 4, lambda size: sizes.append(size) or 0.0)
+    assert sizes == [0, bucket * 3 / 2], sizes
+    latency = 8.4e-6 + 14 * 4e-6
+    vote = latency + 7 * 512 / 46e9
+    compute = .01 * (1 + .01 * model.slowest(8))
+    near(model.efficiency(.01, 8, [(370e6, 1)], 8, False), .01 / (compute + 1.75e-3 + latency + vote))
+    near(model.efficiency(.01, 8, [(370e6, 1)], 8, False, bits=16), .01 / (compute + 1.75e-3 / 2 + latency + vote))
+    # With the same bytes in a last layer whose gradient is there at once, all but an empty bucket or the vote is hidden.
+    near(model.efficiency(.01, 8, [(1, 1), (370e6, 0)], 8, True), .01 / (compute + vote))
+    near(model.gather_seconds(1024, 512, 1), model.all_reduce_seconds(1024, 0, 1) + 1023 * 512 * 8 / 46e9)
 
 
 def check_layers():

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 from pathlib import Path
 
 ROOT = Path(sys.argv[1])
@@ -20,6 +21,7 @@ import cost
 import logs
 import numerics
 import paired
+import report
 from bench_lib import BenchError
 
 
@@ -347,6 +349,21 @@ def test_words():
         assert refusal(word) == "compare: DATA and CFG are needed", word
 
 
+def test_dtypes(folder):
+    """Runs that did not compute in the same type are told of."""
+    rows = []
+    for seed, dtype in enumerate(("fp16", "bf16", "fp16"), 1):
+        run = types.SimpleNamespace(name="mixed-%d" % seed, folder=folder / str(seed), cfg="[net]\nmax_batches=10\n",
+                                    variant=types.SimpleNamespace(name="mixed", stock=False))
+        run.folder.mkdir()
+        (run.folder / "train.log").write_text("mixed precision plan: %s (amp_dtype=auto: why)\n" % dtype)
+        rows.append({"run": run, "problems": [], "state": {}, "output": {}})
+    planned = [row["run"] for row in rows]
+    told = report.find_notes(rows, folder, planned)
+    assert told == ["The runs of mixed precision computed in different types: bf16, fp16."], told
+    assert report.find_notes(rows[::2], folder, planned) == []
+
+
 test_quantile()
 test_interval_of_seeds_alone()
 test_interval_of_images_alone()
@@ -359,6 +376,7 @@ test_cfgs()
 with tempfile.TemporaryDirectory() as scratch:
     test_logs(Path(scratch))
     test_long_logs(Path(scratch))
+    test_dtypes(Path(scratch))
 test_curves()
 test_cost()
 test_words()

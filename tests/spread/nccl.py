@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import struct
 import sys
 import tempfile
 import time
@@ -60,6 +61,125 @@ def check_default(root):
     assert exchanged["bf16"] < exchanged["fp32"], exchanged
 
 
+# ---- while backward runs ----
+
+SMALL, OFF = "amp_bucket_mb=0.001\n", "amp_bucket_mb=0\n"  # 0.001: a convolution or two
+SEARCH = "loss_scale_window=3\n"
+FROZEN = ("filters=8\nsize=3\nstride=2", "filters=8\nsize=3\nstride=2\nfreeze=1")
+STOPPED = ("filters=8\nsize=3\nstride=1\npad=1", "filters=8\nsize=3\nstride=1\npad=1\nstopbackward=1")
+RECOMPUTED = ("filters=4\nsize=1\nstride=1\npad=1", "filters=4\nsize=1\nstride=1\npad=1\ncheckpoint=1")
+NATIVE = ("[maxpool]\nsize=2\nstride=2", "[lrn]\nsize=3\n\n[local]\nfilters=3\nsize=1\nactivation=linear\n\n"
+          "[maxpool]\nsize=2\nstride=2"), ("layers=-1, 4", "layers=-1, 6")
+
+
+def numbers_of(folder):
+    return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+
+
+def calls_of(folder, rank):
+    """(length, recordings played before) of a rank's operations."""
+    return [tuple(map(int, line.split()[1:])) for line in (folder / ("nccl_calls.%d" % rank)).read_text().splitlines()]
+
+
+def check_bytes(off, small):
+    """A step sends statistics and vote; its gradients once, or twice if backward was repeated after they had left; a
+    skipped step those that have left. Returns how many steps sent twice and how many were skipped."""
+    without = {line["exchanged_bytes"] for line in off}
+    least, most = min(without), max(without)
+    twice = skipped = 0
+    for line, before in zip(small, [{"skipped": 0, "redone": 0}] + small):
+        skips, sent = line["skipped"] > before["skipped"], line["exchanged_bytes"]
+        if len(without) == 1:  # none was skipped
+            assert not skips
+            return sum(line["exchanged_bytes"] != most for line in small), 0
+        assert sent == most or not skips and sent == 2 * most - least and line["redone"] > before["redone"], (line, least, most)
+        twice += sent > most
+        skipped += skips
+    return twice, skipped
+
+
+def both(root, keys, n=3, weights=(), **made):
+    """Trains in buckets and in one piece; both are to end with the same bytes. Returns both logs and what rank 0 said."""
+    logs = []
+    for name, bucket in ("off", OFF), ("small", SMALL):
+        folder = make(root / name, FAST + ON_GPU + keys + bucket + "amp_log=log\n", iterations=12, **made)
+        said = train(folder, n, *weights, **settings())
+        assert "exchange by NCCL" in said, said
+        logs.append(numbers_of(folder))
+    assert pair(root / "off") == pair(root / "small"), root
+    return *logs, said
+
+
+def check_ahead(root):
+    """Gradients that leave while backward runs end as those that leave after it, to the byte, also if they leave again."""
+    twice = skipped = 0
+    before = make(root / "before", FAST + ON_GPU, iterations=1)  # what is frozen has statistics
+    train(before, 0, **settings())
+    for name, keys, changes in (
+            ("search", SEARCH, ()), ("rounded", SEARCH + "amp_wire=bf16\n", ()),
+            ("skipping", "amp_on_overflow=skip\nloss_scale_init=16777216\nloss_scale_backoff=.25\n", ()),
+            ("rules", SEARCH + "optimizer=lamb\nclip_grad_norm=.1\nema_alpha=.9\n", (processes.DROPOUT, RECOMPUTED)),
+            ("frozen", SEARCH + "adam=1\n", (FROZEN,)), ("stopped", SEARCH + "amp_wire=bf16\n", (STOPPED,)),
+            ("native", SEARCH, NATIVE), ("fp32", "amp_dtype=fp32\n", ())):
+        off, small, said = both(root / name, keys, changes=changes,
+                                weights=(before / "backup" / "toy_final.weights", "-clear") if FROZEN in changes else ())
+        again, gone = check_bytes(off, small)
+        print("  %s: %d steps sent twice, %d skipped" % (name, again, gone))
+        twice, skipped = twice + again, skipped + gone
+    assert twice and skipped, (twice, skipped)
+
+
+def check_one_rank(root):
+    """What one rank alone cannot use: an image whose label is no number, and layers that leave FP16."""
+    for wire in "", "amp_wire=bf16\n":
+        folders = []
+        for bucket in OFF, SMALL:
+            folder = make(root / (wire[-5:-1] + bucket.split("=")[1].strip()), FAST + ON_GPU + wire + bucket + "amp_log=log\n")
+            (folder / "image003.txt").write_text("1 nan nan .2 .2\n")
+            assert "image003.png" in train(folder, 4, **settings())
+            folders.append(folder)
+        assert pair(folders[0]) == pair(folders[1])
+        assert numbers_of(folder)[-1]["skipped"] > 0
+
+
+def check_demoted(root):
+    before = make(root / "before", FAST + ON_GPU, iterations=1)
+    train(before, 0, **settings())
+    weights = before / "backup" / "toy_final.weights"
+    data = bytearray(weights.read_bytes())
+    data[20 + 32:20 + 64] = struct.pack("<8f", *[1e6] * 8)  # scales of the first layer, behind 8 biases
+    weights.write_bytes(data)
+    off, small, said = both(root, "amp_on_divergence=continue\n", weights=(weights, "-clear"))
+    assert "leaves FP16" in said or "left FP16" in said, said
+
+
+def check_during(root):
+    """Buckets leave one after another between the recordings of a backward pass; a step of rank 2, whose share is one
+    pass: its statistics, and the buckets."""
+    folder = make(root / "during", FAST + ON_GPU + SMALL + "loss_scale=128\n", iterations=8)
+    train(folder, 3, **settings(NCCL_HOST_TELLS="1"))
+    calls = calls_of(folder, 2)
+    steps = [calls[i * len(calls) // 8:(i + 1) * len(calls) // 8] for i in range(8)]
+    lengths = [[length for length, _ in step] for step in steps]
+    assert lengths == [lengths[0]] * 8 and lengths[0] == [length for length, _ in calls_of(folder, 0)][-len(lengths[0]):], calls
+    played = [replays for _, replays in steps[-1][1:]]
+    assert len(played) >= 4 and sorted(set(played)) == played, steps[-1]
+    whole = make(root / "whole", FAST + ON_GPU + OFF + "loss_scale=128\n", iterations=8)
+    train(whole, 3, **settings(NCCL_HOST_TELLS="1"))
+    assert len(calls_of(whole, 2)) == 2 * 8
+
+
+def check_statistics(root):
+    """By NCCL they are added up in FP32, on the host in double."""
+    found = {}
+    for way in "nccl", "host":
+        folder = make(root / way, FAST + ON_GPU + "amp_dtype=fp32\n", iterations=1)
+        train(folder, 3, **settings(**({} if way == "nccl" else {"NCCL_HOST_VERSION": "21703"})))
+        found[way] = processes.weights_of(folder)
+    worst = max(abs(a - b) / max(abs(a), 1e-3) for a, b in zip(found["nccl"], found["host"]))
+    assert 0 < worst < 1e-5, worst
+
+
 def check_without(root):
     """What NCCL cannot do goes through the host, with the reason."""
     folder = make(root / "none", FAST + ON_GPU, iterations=2)
@@ -83,7 +203,8 @@ def check_different_calls(root):
 
 def check_lost(root):
     """A rank is stopped while the others wait for it in NCCL: this is aborted, the last finished step saved."""
-    for keys, place in (FAST, "%d:4" % (SEED % 3)), (ORDERED, "1:100"):
+    # The first step has four operations; later ones send statistics and two buckets.
+    for keys, place in (FAST, "%d:%d" % (SEED % 3, 8 + SEED % 7)), (ORDERED, "1:100"):
         whole = make(root / place / "whole", keys + ON_GPU, iterations=8)
         train(whole, 3, **settings())
         folder = make(root / place / "lost", keys + ON_GPU + "amp_rank_timeout=4\n", iterations=8)
@@ -101,7 +222,8 @@ def main():
     chosen = [globals()[word] for word in sys.argv[7:] if word.startswith("check_")]  # of a developer
     with tempfile.TemporaryDirectory() as root:
         for check in chosen or ([check_lost] if "--lost" in sys.argv else [
-                check_ordered, check_default, check_without, check_different_calls]):
+                check_ordered, check_default, check_ahead, check_one_rank, check_demoted, check_during, check_statistics, check_without,
+                check_different_calls]):
             began = time.monotonic()
             check(Path(root) / check.__name__)
             print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)

@@ -253,4 +253,21 @@ AMP_TEST(a_signal_anywhere_is_for_all)
     }
 }
 
+AMP_TEST(what_one_has_to_send_again_all_send_again)
+{
+    FOR_EACH_POSITION(n, bad)
+    {
+        struct amp_vote votes[MOST];
+        start(n);
+        for (int r = 0; r < n; r++) {
+            ranks[r].step.sent = true;
+            amp_vote_cast(&ranks[r].step, &begun, &votes[r]);
+        }
+        CHECK(amp_votes_sent(votes, n));
+        ranks[bad].step.sent = false;
+        amp_vote_cast(&ranks[bad].step, &begun, &votes[bad]);
+        CHECK(!amp_votes_sent(votes, n));
+    }
+}
+
 AMP_TEST_MAIN

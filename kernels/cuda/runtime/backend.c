@@ -79,9 +79,18 @@ static void *stream_of(struct ampk_context *ctx)
     return ctx->stream;
 }
 
-static int done(struct ampk_context *ctx)
+/* Made when it is first wanted: one process needs none. */
+static void *beside(struct ampk_context *ctx)
 {
-    return ampk_rt_stream_done(ctx->stream);
+    if (!ctx->beside) ctx->beside = ampk_rt_stream_create();
+    if (ctx->beside) ampk_rt_order(ctx->turn, ctx->stream, ctx->beside);
+    return ctx->beside;
+}
+
+static int done(struct ampk_context *ctx, void *stream)
+{
+    (void)ctx;
+    return ampk_rt_stream_done(stream);
 }
 
 static void card(struct ampk_context *ctx, char *name, size_t size)
@@ -151,6 +160,7 @@ const struct ampk_backend ampk_cuda = {.name = "cuda",
                                        .acquire = acquire,
                                        .release = release,
                                        .stream = stream_of,
+                                       .beside = beside,
                                        .done = done,
                                        .card = card,
                                        .record_begin = record_begin,

@@ -102,10 +102,10 @@ void ampk_cuda_context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
     ampk_rt_event events[] = {ctx->turn, ctx->fork, ctx->join};
-    ampk_rt_stream streams[] = {ctx->stream, ctx->side};
+    ampk_rt_stream streams[] = {ctx->stream, ctx->side, ctx->beside};
     for (int i = 0; i < 3; i++)
         if (events[i]) ampk_rt_event_destroy(events[i]);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (streams[i]) ampk_rt_stream_destroy(streams[i]);
     ampk_cuda_work_tidy(ctx);
     ampk_rt_free(ctx->work);

@@ -16,6 +16,7 @@ struct ampk_context {
      * (conv_choice.c). */
     ampk_rt_stream side;
     ampk_rt_event fork, join;
+    ampk_rt_stream beside; /* of a library (kernels.h, beside); NULL: not asked for yet */
     struct ampk_rt_device device;
     int compiled; /* compute capability of the code that the device runs, 10 * major + minor */
     void *work;   /* see ampk_cuda_work */
