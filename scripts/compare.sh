@@ -16,7 +16,8 @@
 #                        head:layer12.mixed_precision=0; may be repeated
 #   --control            train FP32 once more per seed, with a learning rate 0.01 % higher: how far do runs
 #                        end apart by chance? A difference inside that is no verdict
-#   --stock              compare stock Darknet's own code too, with one seed; --stock-seeds N: with N seeds
+#   --stock              compare stock Darknet's own code too, with one seed
+#   --stock-seeds N      the same with N seeds
 #   --margin X           differences up to X count as equal (default: 0.01, one point of mAP)
 #   --metric NAME        metric of the verdict: map50 (default), map75, map (COCO's, [.5:.95])
 #   --map-every N        measure mAP every N iterations (default: a tenth of them); 0: not during training
@@ -37,6 +38,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
 
+# Whether a row of the usage begins with this option.
+is_known() { usage | awk -v word="${1%%=*}" '$1 == word { found = 1 } END { exit !found }'; }
+
 . "$root/scripts/setup.sh"
 
 yes=0
@@ -54,10 +58,21 @@ while [ $# -gt 0 ]; do
         usage
         exit 0
         ;;
-    *) arguments+=("$1") ;;
+    *)
+        # A number may be negative: --gpu -1
+        if [[ $1 == -[!0-9]* ]] && ! is_known "$1"; then
+            usage >&2
+            fail "unknown argument $1"
+        fi
+        arguments+=("$1")
+        ;;
     esac
     shift
 done
+if [ ${#arguments[@]} -lt 2 ]; then
+    usage >&2
+    fail "DATA and CFG are needed"
+fi
 
 set_up "$preset" python3-scipy
 exec /usr/bin/python3 -B "$root/scripts/compare" --darknet "$program" "${arguments[@]}"

@@ -29,9 +29,9 @@ static void take_number(const struct amp_argument *a, const char *text, double *
     bool above = a->low_open ? *number > a->low : *number >= a->low;
     bool below = a->high_open ? *number < a->high : *number <= a->high;
     if (end == text || *end || !above || !below)
-        argp_error(state, "--%s %s: must be a number from %g%s to %g%s", a->name, text, a->low,
-                   a->low_open ? " (not itself)" : "", a->high,
-                   a->high_open ? " (not itself)" : "");
+        argp_error(state, "--%s %s: must be a number %s %.10g, %s %.10g", a->name, text,
+                   a->low_open ? "above" : "at least", a->low, a->high_open ? "below" : "at most",
+                   a->high);
 }
 
 static void take_count(const struct amp_argument *a, const char *text, int *count,
@@ -116,8 +116,7 @@ static _Noreturn void refuse_unknown(const struct amp_command_line *line, const 
     names[n++] = of_argp[0].name;
     const char *nearest = amp_nearest_word(name, names, n);
     fprintf(stderr, "%s: unknown option \"%s\"", command, word);
-    if (nearest)
-        fprintf(stderr, "; the nearest known one is %s%s", nearest[1] ? "--" : "-", nearest);
+    if (nearest) fprintf(stderr, "; did you mean %s%s?", nearest[1] ? "--" : "-", nearest);
     fprintf(stderr, "\nTry `%s --help' for more information.\n", command);
     exit(1);
 }

@@ -65,7 +65,8 @@ static const char help[] =
     "on\n"
     "       darknet detector map DATA CFG WEIGHTS [--json FILE]\n"
     "         mean average precision of a detector\n"
-    "Each of them takes --help. All other commands are Darknet's own.\n";
+    "Each of them takes --help. All other commands are Darknet's own, as detector test, detector "
+    "demo\nand classifier train: https://pjreddie.com/darknet\n";
 
 static const char *nearest_of(const char *first, const char *word)
 {
@@ -77,10 +78,26 @@ static const char *nearest_of(const char *first, const char *word)
     return amp_nearest_word(word, known, n);
 }
 
+static int print_help(void)
+{
+    fputs(help, stdout);
+    return fflush(stdout) ? 1 : 0;
+}
+
+static bool is_help(const char *word)
+{
+    return !strcmp(word, "--help") || !strcmp(word, "-help");
+}
+
+static bool is_version(const char *word)
+{
+    return !strcmp(word, "--version") || !strcmp(word, "-version");
+}
+
 static int refuse_word(const char *first, const char *word, const char *nearest)
 {
     fprintf(stderr, "error: unknown command \"%s %s\"", first, word);
-    if (nearest) fprintf(stderr, "; the nearest known one is %s %s", first, nearest);
+    if (nearest) fprintf(stderr, "; did you mean %s %s?", first, nearest);
     fputc('\n', stderr);
     return 1;
 }
@@ -89,11 +106,8 @@ static int refuse_word(const char *first, const char *word, const char *nearest)
 static int amp_command(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "";
-    if (!strcmp(word, "--help") || !strcmp(word, "-help")) {
-        fputs(help, stdout);
-        return fflush(stdout) ? 1 : 0;
-    }
-    if (!strcmp(word, "--version") || !strcmp(word, "-version")) return amp_print_version();
+    if (is_help(word)) return print_help();
+    if (is_version(word)) return amp_print_version();
     if (*word) refuse_word("amp", word, nearest_of("amp", word));
     fputs(help, stderr);
     return 1;
@@ -150,6 +164,16 @@ static bool is_misspelt_detector(const char *first, const char *second)
     return true;
 }
 
+/* The same for a first word that is near one of ours; Darknet has `detect` too. */
+static bool is_misspelt_first(const char *word)
+{
+    static const char *const known[] = {"amp", "detector", "detect"};
+    const char *nearest = amp_nearest_word(word, known, sizeof known / sizeof *known);
+    if (!nearest || !strcmp(word, nearest)) return false;
+    fprintf(stderr, "error: unknown command \"%s\"; did you mean %s?\n", word, nearest);
+    return true;
+}
+
 /* Only training is shared out; of any other command each process would do the whole. Rank 0 says
  * so: when it ends, the launcher ends the others. */
 static bool is_one_too_many(const char *first, const char *second)
@@ -174,9 +198,11 @@ static int dispatch(int argc, char **argv)
     int first = next_word(argc, argv, 1), second = next_word(argc, argv, first + 1);
     const char *one = first < argc ? argv[first] : "", *two = second < argc ? argv[second] : "";
     const struct command *c = find_command(one, two);
+    if (!*one || is_help(one)) return print_help();
+    if (is_version(one)) return amp_print_version();
     if (is_one_too_many(one, two)) return 1;
     if (c) return c->whole ? c->run(argc, argv) : run(c, argc, argv, first, second);
-    if (is_misspelt_detector(one, two)) return 1;
+    if (is_misspelt_first(one) || is_misspelt_detector(one, two)) return 1;
     return darknet_main(argc, argv);
 }
 

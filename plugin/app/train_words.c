@@ -224,12 +224,11 @@ static void tell_unknown(struct rest *r, const char *word, const char *next, boo
     else if (known)
         tell(r, refused, ending, "%s is given twice", word);
     else if (nearest)
-        tell(r, refused, ending, "unknown word \"%s\"; the nearest known one is %s", word,
-             nearest->name);
+        tell(r, refused, ending, "unknown word \"%s\"; did you mean %s?", word, nearest->name);
     else
         tell(r, refused, ending,
-             "unknown word \"%s\"; allowed: DATA CFG [WEIGHTS], -clear, -gpus, -map, -map_every, "
-             "-chart",
+             "unknown word \"%s\"; allowed: DATA CFG [WEIGHTS], -clear, -gpus, -i, -nogpu, -map, "
+             "-map_every, -chart",
              word);
 }
 

@@ -376,6 +376,7 @@ network *amp_network_parse(char *filename)
     amp_seed_enter_parse(seed);
     if (s) amp_session_defer(s);
     enum amp_memory_use before = amp_memory_set_use(AMP_MEMORY_PARSE);
+    amp_memory_parse(s ? s->cfg : NULL);
     network *net = AMP_REAL(parse_network_cfg)(file);
     amp_memory_set_use(before);
     amp_session_stop_deferring();

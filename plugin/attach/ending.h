@@ -61,4 +61,9 @@ enum amp_memory_use {
 /* Returns the use before, to set again afterwards. */
 enum amp_memory_use amp_memory_set_use(enum amp_memory_use);
 
+/* For AMP_MEMORY_PARSE: which layer is being made. A parse begins; cfg: where to find its line, or
+ * NULL. And one more layer is there. */
+void amp_memory_parse(const struct amp_cfg_file *cfg);
+void amp_memory_count_layer(void);
+
 #endif

@@ -83,7 +83,7 @@ AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
 
 /* ---- options ---- */
 
-/* Called after every section of a cfg is read: Darknet prints the keys that nobody asked for. Ours,
+/* Called after every layer of a cfg is made: Darknet prints the keys that nobody asked for. Ours,
  * and those that an optimizer of ours reads, are marked as read. */
 AMP_INTERPOSE(void, option_unused, (list * options))
 {
@@ -92,6 +92,7 @@ AMP_INTERPOSE(void, option_unused, (list * options))
         if (amp_option_is_key(pair->key) || amp_rate_reads(options, pair->key)) pair->used = 1;
     }
     AMP_REAL(option_unused)(options);
+    amp_memory_count_layer();
 }
 
 /* Darknet's trainers read their files with it, so its answers for some keys are noted. Its parser

@@ -16,6 +16,7 @@
 
 enum amp_cfg_kind {
     AMP_CFG_UNKNOWN, /* Darknet has no such key */
+    AMP_CFG_SWITCH,  /* an integer that Darknet only compares with 0 */
     AMP_CFG_INTEGER,
     AMP_CFG_NUMBER,
     AMP_CFG_INTEGERS, /* with commas between them */
@@ -29,9 +30,9 @@ enum amp_cfg_kind amp_cfg_key_kind(const char *key);
 /* Looks for keys that nobody reads in their section. own, n_own: the plugin's keys under [net],
  * which count as known. Four things are errors, with file and line: a key that is misspelt or in
  * another letter case, with what was probably meant; a key that Darknet reads under [net] only, in
- * a layer; a key with which another Darknet would train another network; and a value with which it
- * would, of a switch (batch_normalize=2). The rest goes into notes (may be NULL), in one line. 0
- * or -1. */
+ * a layer; a key with which another Darknet would train another network; and a switch that is
+ * neither 0 nor 1 (batch_normalize=2). The rest goes into notes (may be NULL), in one line. 0 or
+ * -1. */
 int amp_cfg_keys_check(const struct amp_cfg_file *, const char *const *own, size_t n_own,
                        char *notes, size_t notes_size, char *err, size_t err_size);
 
@@ -51,10 +52,11 @@ int amp_cfg_values_check(const struct amp_cfg_file *, char *err, size_t err_size
 bool amp_cfg_picks_subdivisions(const struct amp_cfg_file *);
 
 /* Checks values that Darknet takes, but which train something else than the user meant:
- * subdivisions that do not divide the batch, a negative burn_in, learning_rate or decay, a momentum
- * of 1 or more, fewer anchors than 2 * num, an unknown type of [cost]. Call it after
- * amp_cfg_values_check. 0, or -1 as above. notes (may be NULL) receives lines about what is odd but
- * allowed: a learning_rate of 0, and a remark behind a number. */
+ * subdivisions that do not divide the batch; numbers out of range; steps that fall, scales that are
+ * not as many or not above 0; anchors that are fewer than 2 * num or not above 0; blanks for
+ * commas; an unknown type of [cost]. Call it after amp_cfg_values_check. 0, or -1 as above. notes
+ * (may be NULL) receives lines about what is odd but allowed: a learning_rate of 0, a negative
+ * step, a burn_in that fills the training, and a remark behind a number. */
 int amp_cfg_values_check_training(const struct amp_cfg_file *, char *notes, size_t notes_size,
                                   char *err, size_t err_size);
 

@@ -1,6 +1,6 @@
 /* Decides whether somebody reads a key in its section, and whether a key that nobody reads is a
- * mistake. It looks at values only to see whether another Darknet would train another network: with
- * a foreign key, or with a switch that other Darknets also give numbers above 1. */
+ * mistake. It looks at values only to see whether a foreign key or a switch asks for something that
+ * this Darknet does not do. */
 #include "cfg_checks.h"
 
 #include <stdarg.h>
@@ -36,19 +36,19 @@ static const struct key {
     {"absolute", AMP_CFG_INTEGER, IN(REGION)},
     {"activation", AMP_CFG_WORD,
      WINDOWS | IN(CONNECTED) | IN(RNN) | IN(CRNN) | IN(SHORTCUT) | IN(ACTIVATION)},
-    {"adam", AMP_CFG_INTEGER, NET},
+    {"adam", AMP_CFG_SWITCH, NET},
     {"alpha", AMP_CFG_NUMBER, IN(NORMALIZATION) | IN(SHORTCUT)},
     {"anchors", AMP_CFG_NUMBERS, IN(YOLO) | IN(REGION)},
     {"angle", AMP_CFG_NUMBER, NET | IN(CROP)},
     {"aspect", AMP_CFG_NUMBER, NET},
-    {"background", AMP_CFG_INTEGER, IN(REGION)},
+    {"background", AMP_CFG_SWITCH, IN(REGION)},
     {"batch", AMP_CFG_INTEGER, NET},
-    {"batch_normalize", AMP_CFG_INTEGER, MATRICES},
+    {"batch_normalize", AMP_CFG_SWITCH, MATRICES},
     {"beta", AMP_CFG_NUMBER, IN(NORMALIZATION) | IN(SHORTCUT)},
-    {"bias_match", AMP_CFG_INTEGER, IN(REGION)},
-    {"binary", AMP_CFG_INTEGER, IN(CONVOLUTIONAL)},
+    {"bias_match", AMP_CFG_SWITCH, IN(REGION)},
+    {"binary", AMP_CFG_SWITCH, IN(CONVOLUTIONAL)},
     {"burn_in", AMP_CFG_INTEGER, NET},
-    {"center", AMP_CFG_INTEGER, NET},
+    {"center", AMP_CFG_SWITCH, NET},
     {"channels", AMP_CFG_INTEGER, NET},
     {"class_scale", AMP_CFG_NUMBER, IN(REGION) | IN(DETECTION)},
     {"classes", AMP_CFG_INTEGER, BOXES | IN(ISEG)},
@@ -59,18 +59,18 @@ static const struct key {
     {"crop_height", AMP_CFG_INTEGER, IN(CROP)},
     {"crop_width", AMP_CFG_INTEGER, IN(CROP)},
     {"decay", AMP_CFG_NUMBER, NET},
-    {"dontload", AMP_CFG_INTEGER, LAYERS},
-    {"dontloadscales", AMP_CFG_INTEGER, LAYERS},
-    {"dontsave", AMP_CFG_INTEGER, LAYERS},
+    {"dontload", AMP_CFG_SWITCH, LAYERS},
+    {"dontloadscales", AMP_CFG_SWITCH, LAYERS},
+    {"dontsave", AMP_CFG_SWITCH, LAYERS},
     {"dot", AMP_CFG_NUMBER, IN(CONVOLUTIONAL)},
     {"eps", AMP_CFG_NUMBER, NET},
     {"exposure", AMP_CFG_NUMBER, NET | IN(CROP)},
     {"extra", AMP_CFG_INTEGER, IN(REORG)},
     {"filters", AMP_CFG_INTEGER, WINDOWS},
-    {"flatten", AMP_CFG_INTEGER, IN(REORG)},
-    {"flip", AMP_CFG_INTEGER, IN(CROP)},
-    {"flipped", AMP_CFG_INTEGER, IN(CONVOLUTIONAL)},
-    {"forced", AMP_CFG_INTEGER, IN(DETECTION)},
+    {"flatten", AMP_CFG_SWITCH, IN(REORG)},
+    {"flip", AMP_CFG_SWITCH, IN(CROP)},
+    {"flipped", AMP_CFG_SWITCH, IN(CONVOLUTIONAL)},
+    {"forced", AMP_CFG_SWITCH, IN(DETECTION)},
     {"from", AMP_CFG_INTEGERS, IN(SHORTCUT)},
     {"gamma", AMP_CFG_NUMBER, NET},
     {"groups", AMP_CFG_INTEGER, IN(CONVOLUTIONAL) | IN(SOFTMAX)},
@@ -95,53 +95,53 @@ static const struct key {
     {"min_crop", AMP_CFG_INTEGER, NET},
     {"min_ratio", AMP_CFG_NUMBER, NET},
     {"momentum", AMP_CFG_NUMBER, NET},
-    {"noadjust", AMP_CFG_INTEGER, IN(CROP)},
-    {"noloss", AMP_CFG_INTEGER, IN(SOFTMAX)},
+    {"noadjust", AMP_CFG_SWITCH, IN(CROP)},
+    {"noloss", AMP_CFG_SWITCH, IN(SOFTMAX)},
     {"noobj", AMP_CFG_NUMBER, IN(COST)},
     {"noobject_scale", AMP_CFG_NUMBER, IN(REGION) | IN(DETECTION)},
-    {"notruth", AMP_CFG_INTEGER, NET},
+    {"notruth", AMP_CFG_SWITCH, NET},
     {"num", AMP_CFG_INTEGER, BOXES},
     {"numload", AMP_CFG_INTEGER, LAYERS},
     {"object_scale", AMP_CFG_NUMBER, IN(REGION) | IN(DETECTION)},
-    {"onlyforward", AMP_CFG_INTEGER, LAYERS},
+    {"onlyforward", AMP_CFG_SWITCH, LAYERS},
     {"output", AMP_CFG_INTEGER, IN(CONNECTED) | IN(RNN) | IN(GRU) | IN(LSTM)},
     {"output_filters", AMP_CFG_INTEGER, IN(CRNN)},
-    {"pad", AMP_CFG_INTEGER, WINDOWS},
+    {"pad", AMP_CFG_SWITCH, WINDOWS},
     {"padding", AMP_CFG_INTEGER, IN(CONVOLUTIONAL) | IN(DECONVOLUTIONAL) | IN(MAXPOOL)},
     {"policy", AMP_CFG_WORD, NET},
     {"power", AMP_CFG_NUMBER, NET},
     {"probability", AMP_CFG_NUMBER, IN(DROPOUT)},
-    {"random", AMP_CFG_INTEGER, NET | BOXES},
+    {"random", AMP_CFG_SWITCH, NET | BOXES},
     {"ratio", AMP_CFG_NUMBER, IN(COST)},
     {"reorg", AMP_CFG_INTEGER, IN(DETECTION)},
-    {"rescore", AMP_CFG_INTEGER, IN(REGION) | IN(DETECTION)},
-    {"reverse", AMP_CFG_INTEGER, IN(REORG)},
+    {"rescore", AMP_CFG_SWITCH, IN(REGION) | IN(DETECTION)},
+    {"reverse", AMP_CFG_SWITCH, IN(REORG)},
     {"saturation", AMP_CFG_NUMBER, NET | IN(CROP)},
     {"scale", AMP_CFG_NUMBER, NET | IN(COST) | IN(UPSAMPLE)},
     {"scales", AMP_CFG_NUMBERS, NET},
     {"shift", AMP_CFG_NUMBER, IN(CROP)},
-    {"shortcut", AMP_CFG_INTEGER, IN(RNN) | IN(CRNN)},
+    {"shortcut", AMP_CFG_SWITCH, IN(RNN) | IN(CRNN)},
     {"side", AMP_CFG_INTEGER, IN(DETECTION)},
     {"size", AMP_CFG_INTEGER, WINDOWS | IN(MAXPOOL) | IN(NORMALIZATION)},
     {"smooth", AMP_CFG_NUMBER, LAYERS},
-    {"softmax", AMP_CFG_INTEGER, IN(REGION) | IN(DETECTION)},
+    {"softmax", AMP_CFG_SWITCH, IN(REGION) | IN(DETECTION)},
     {"spatial", AMP_CFG_NUMBER, IN(SOFTMAX)},
-    {"sqrt", AMP_CFG_INTEGER, IN(REGION) | IN(DETECTION)},
+    {"sqrt", AMP_CFG_SWITCH, IN(REGION) | IN(DETECTION)},
     {"step", AMP_CFG_INTEGER, NET},
     {"steps", AMP_CFG_INTEGERS, NET},
-    {"stopbackward", AMP_CFG_INTEGER, LAYERS},
+    {"stopbackward", AMP_CFG_SWITCH, LAYERS},
     {"stride", AMP_CFG_INTEGER, WINDOWS | IN(MAXPOOL) | IN(REORG) | IN(UPSAMPLE)},
     {"subdivisions", AMP_CFG_INTEGER, NET},
-    {"tanh", AMP_CFG_INTEGER, IN(GRU)},
+    {"tanh", AMP_CFG_SWITCH, IN(GRU)},
     {"temperature", AMP_CFG_NUMBER, IN(SOFTMAX)},
     {"thresh", AMP_CFG_NUMBER, IN(REGION) | IN(COST)},
     {"time_steps", AMP_CFG_INTEGER, NET},
     {"tree", AMP_CFG_WORD, IN(REGION) | IN(SOFTMAX)},
-    {"truth", AMP_CFG_INTEGER, LAYERS},
+    {"truth", AMP_CFG_SWITCH, LAYERS},
     {"truth_thresh", AMP_CFG_NUMBER, IN(YOLO)},
     {"type", AMP_CFG_WORD, IN(COST)},
     {"width", AMP_CFG_INTEGER, NET},
-    {"xnor", AMP_CFG_INTEGER, IN(CONVOLUTIONAL)},
+    {"xnor", AMP_CFG_SWITCH, IN(CONVOLUTIONAL)},
 };
 
 /* Keys of Darknet's own cfgs (writing.cfg, rnn.cfg) that it does not read itself: an error would
@@ -261,13 +261,6 @@ static const struct foreign {
     {"weight_decay", NET, NULL},
 };
 
-/* Switches of this Darknet that AlexeyAB's also gives other values: a batch normalization over
- * several passes (2), and the iteration at which a frozen part thaws. */
-static const struct key switches[] = {
-    {"batch_normalize", AMP_CFG_INTEGER, IN(CONVOLUTIONAL) | IN(CRNN)},
-    {"stopbackward", AMP_CFG_INTEGER, LAYERS},
-};
-
 /* ---- looking up ---- */
 
 enum amp_cfg_kind amp_cfg_key_kind(const char *name)
@@ -380,24 +373,25 @@ static bool is_for_net_only(const char *name)
     return false;
 }
 
-/* True if another Darknet would read the value of a known key as something else. */
-static bool is_foreign_value(const struct amp_cfg_entry *e, uint64_t section)
+/* AlexeyAB's Darknet has switches with more values: a batch normalization over several passes (2),
+ * or the iteration at which a frozen part thaws. Or it is no switch that was meant: pad=7. */
+static bool is_no_switch(const struct amp_cfg_entry *e)
 {
     long value = strtol(e->value, NULL, 10);
-    return reads(switches, LENGTH(switches), e->key, section) && value != 0 && value != 1;
+    return amp_cfg_key_kind(e->key) == AMP_CFG_SWITCH && value != 0 && value != 1;
 }
 
 static int check_key(struct keys_check *k, const struct amp_cfg_section *s,
                      const struct amp_cfg_entry *e, uint64_t section, char *err, size_t err_size)
 {
-    if (is_foreign_value(e, section)) {
-        add_finding(k, &k->foreign, s, e,
-                    "this Darknet reads any number but 0 as 1 and would train another network");
+    if (reads(keys, LENGTH(keys), e->key, section)) {
+        if (is_no_switch(e))
+            add_finding(k, &k->foreign, s, e,
+                        "allowed: 0 or 1; this Darknet reads any number but 0 as 1 and would train "
+                        "another network");
         return 0;
     }
-    if (reads(keys, LENGTH(keys), e->key, section) ||
-        reads(left_over, LENGTH(left_over), e->key, section))
-        return 0;
+    if (reads(left_over, LENGTH(left_over), e->key, section)) return 0;
     for (size_t i = 0; i < k->n_own; i++)
         if (!strcmp(k->own[i], e->key)) return 0;
     const struct foreign *other = find_foreign(e->key, section);
@@ -423,7 +417,7 @@ static int check_key(struct keys_check *k, const struct amp_cfg_section *s,
                  k->cfg->path, e->line, e->key, e->written, s->name, meant);
         return -1;
     }
-    add_finding(k, &k->ignored, s, e, "nobody reads this key here, it has no effect");
+    add_finding(k, &k->ignored, s, e, "has no effect in this section");
     return 0;
 }
 

@@ -110,6 +110,7 @@ static int check_entry(const struct checker *k, const char *section, const struc
     if (e == amp_cfg_find(k->cfg->sections, "subdivisions"))
         return check_subdivisions(k, section, e);
     switch (amp_cfg_key_kind(e->key)) {
+    case AMP_CFG_SWITCH:
     case AMP_CFG_INTEGER:
         return check_number(k, section, e, true, false);
     case AMP_CFG_NUMBER:
@@ -221,6 +222,12 @@ static bool is_number(const struct amp_cfg_entry *e)
     return kind != AMP_CFG_UNKNOWN && kind != AMP_CFG_WORD;
 }
 
+static bool is_list(const struct amp_cfg_entry *e)
+{
+    enum amp_cfg_kind kind = amp_cfg_key_kind(e->key);
+    return kind == AMP_CFG_INTEGERS || kind == AMP_CFG_NUMBERS;
+}
+
 /* Darknet reads the numbers in front of a remark. A word would be read with the remark, and a list
  * with the remark's commas; both are errors elsewhere. The first is enough to make the point. */
 static void note_remark(const struct checker *k)
@@ -237,6 +244,21 @@ static void note_remark(const struct checker *k)
         }
 }
 
+/* Darknet drops blanks, and so makes one number of two. */
+static int check_blanks(const struct checker *k, const struct amp_cfg_section *s,
+                        const struct amp_cfg_entry *e)
+{
+    const char *end = e->written + strcspn(e->written, "#");
+    for (const char *p = e->written; is_number(e) && p < end; p++) {
+        const char *next = p + 1 + strspn(p + 1, " \t");
+        if (next == p + 1 || next >= end || strchr(" \t,", *p) || *next == ',') continue;
+        return fail(k, e->line, "%s=%.80s in %s: Darknet drops blanks and reads %.80s; allowed: %s",
+                    e->key, e->written, s->name, e->value,
+                    is_list(e) ? "commas between numbers" : "one number");
+    }
+    return 0;
+}
+
 /* Darknet drops the remainder, so an iteration would have fewer images than batch= says. */
 static int check_batch(const struct checker *k, const struct amp_cfg_section *net)
 {
@@ -248,36 +270,144 @@ static int check_batch(const struct checker *k, const struct amp_cfg_section *ne
                 parts, net->name, batch, batch / parts * parts);
 }
 
-static int check_rates(const struct checker *k, const struct amp_cfg_section *net)
+/* Names the entry. */
+static int refuse(const struct checker *k, const struct amp_cfg_section *s,
+                  const struct amp_cfg_entry *e, const char *allowed)
 {
-    double rate = amp_cfg_float(net, "learning_rate", .001);
-    double momentum = amp_cfg_float(net, "momentum", .9);
-    double decay = amp_cfg_float(net, "decay", .0001);
-    if (amp_cfg_int(net, "burn_in", 0) < 0)
-        return fail(k, amp_cfg_line(net, "burn_in"), "burn_in=%d in %s: allowed: at least 0",
-                    amp_cfg_int(net, "burn_in", 0), net->name);
-    if (rate < 0)
-        return fail(k, amp_cfg_line(net, "learning_rate"),
-                    "learning_rate=%g in %s: allowed: at least 0; the loss would grow", rate,
-                    net->name);
-    if (rate == 0)
-        note(k, amp_cfg_line(net, "learning_rate"),
-             "learning_rate=0 in %s: the weights will not change", net->name);
-    if (decay < 0)
-        return fail(k, amp_cfg_line(net, "decay"),
-                    "decay=%g in %s: allowed: at least 0; the weights would grow", decay,
-                    net->name);
-    if (momentum < 0 || momentum >= 1)
-        return fail(k, amp_cfg_line(net, "momentum"),
-                    "momentum=%g in %s: allowed: at least 0 and below 1", momentum, net->name);
+    return fail(k, e->line, "%s=%.80s in %s: allowed: %s", e->key, e->written, s->name, allowed);
+}
+
+/* ---- ranges ---- */
+
+enum { ABOVE_LOW = 1, BELOW_HIGH = 2, IN_NET = 4 };
+
+static const struct range {
+    const char *key;
+    double low, high;
+    int flags;
+    const char *allowed;
+} ranges[] = {
+    {"angle", 0, 360, 0, "0 to 360, degrees"},
+    {"aspect", 0, INFINITY, ABOVE_LOW, "above 0"},
+    {"burn_in", 0, INFINITY, IN_NET, "at least 0"},
+    {"decay", 0, INFINITY, IN_NET, "at least 0; the weights would grow"},
+    {"exposure", 0, INFINITY, ABOVE_LOW, "above 0"},
+    {"hue", 0, 1, 0, "0 to 1"},
+    {"ignore_thresh", 0, 1, 0, "0 to 1"},
+    {"jitter", 0, 1, BELOW_HIGH, "0 to below 1"},
+    {"learning_rate", 0, INFINITY, IN_NET, "at least 0; the loss would grow"},
+    {"momentum", 0, 1, BELOW_HIGH | IN_NET, "at least 0 and below 1"},
+    {"padding", 0, INFINITY, 0, "at least 0"},
+    {"power", 0, INFINITY, IN_NET, "at least 0"},
+    {"saturation", 0, INFINITY, ABOVE_LOW, "above 0"},
+    {"truth_thresh", 0, INFINITY, 0, "at least 0"},
+};
+
+static int check_ranges(const struct checker *k, const struct amp_cfg_section *s)
+{
+    for (size_t i = 0; i < COUNT(ranges); i++) {
+        const struct range *r = &ranges[i];
+        const struct amp_cfg_entry *e = amp_cfg_find(s, r->key);
+        double value = amp_cfg_float(s, r->key, r->low);
+        if (!e || (r->flags & IN_NET && s != k->cfg->sections)) continue;
+        if (value < r->low || value > r->high || (r->flags & ABOVE_LOW && value == r->low) ||
+            (r->flags & BELOW_HIGH && value == r->high))
+            return refuse(k, s, e, r->allowed);
+    }
     return 0;
 }
 
+/* ---- the learning rate ---- */
+
+/* The next element of a list that amp_cfg_values_check has found right; false behind the last. */
+static bool next_element(const char **list, double *value)
+{
+    char *end;
+    if (!*list) return false;
+    *value = strtod(*list, &end);
+    *list = *end == ',' ? end + 1 : NULL;
+    return true;
+}
+
+/* Darknet waits for a step before it looks at the one behind it, and compares without a sign. */
+static int check_steps_ascend(const struct checker *k, const struct amp_cfg_section *net,
+                              const struct amp_cfg_entry *steps)
+{
+    const char *list = steps->value;
+    double step, before = -INFINITY;
+    if (strtod(list, NULL) < 0)
+        note(k, steps->line,
+             "steps=%.80s in %s: Darknet never comes to a negative step, so learning_rate stays "
+             "as it is",
+             steps->written, net->name);
+    for (; next_element(&list, &step); before = step)
+        if (step < before)
+            return fail(k, steps->line,
+                        "steps=%.80s in %s: allowed: each at or after the one before it; Darknet "
+                        "would come to %g only at %g",
+                        steps->written, net->name, step, before);
+    return 0;
+}
+
+static int check_scales(const struct checker *k, const struct amp_cfg_section *net,
+                        const struct amp_cfg_entry *steps, const struct amp_cfg_entry *scales)
+{
+    const char *list = scales->value;
+    double scale;
+    int n_steps = count_elements(steps->value), n_scales = count_elements(scales->value);
+    while (next_element(&list, &scale))
+        if (scale <= 0) return refuse(k, net, scales, "factors above 0");
+    if (n_steps == n_scales) return 0; /* fewer are an error elsewhere */
+    return fail(k, scales->line,
+                "scales=%.80s in %s: %d numbers; allowed: %d, one for each of steps=; Darknet "
+                "would not read the others",
+                scales->written, net->name, n_scales, n_steps);
+}
+
+/* The keys that only some of Darknet's policies read; beside others they have no effect, which
+ * schedule.c tells. */
+static int check_policy_numbers(const struct checker *k, const struct amp_cfg_section *net)
+{
+    const char *policy = amp_cfg_string(net, "policy", "constant");
+    const struct amp_cfg_entry *steps = amp_cfg_find(net, "steps"), *e;
+    if (!strcmp(policy, "steps") && (check_steps_ascend(k, net, steps) ||
+                                     check_scales(k, net, steps, amp_cfg_find(net, "scales"))))
+        return -1;
+    e = amp_cfg_find(net, "scale");
+    if (e && !strcmp(policy, "step") && amp_cfg_float(net, "scale", 1) <= 0)
+        return refuse(k, net, e, "a factor above 0");
+    e = amp_cfg_find(net, "gamma");
+    if (e && !strcmp(policy, "exp") && amp_cfg_float(net, "gamma", 1) <= 0)
+        return refuse(k, net, e, "a factor above 0");
+    return 0;
+}
+
+static int check_rates(const struct checker *k, const struct amp_cfg_section *net)
+{
+    double rate = amp_cfg_float(net, "learning_rate", .001);
+    int burn_in = amp_cfg_int(net, "burn_in", 0), total = amp_cfg_int(net, "max_batches", 0);
+    if (rate == 0)
+        note(k, amp_cfg_line(net, "learning_rate"),
+             "learning_rate=0 in %s: the weights will not change", net->name);
+    if (total > 0 && burn_in >= total)
+        note(k, amp_cfg_line(net, "burn_in"),
+             "burn_in=%d in %s: max_batches=%d ends the training before learning_rate is reached",
+             burn_in, net->name, total);
+    return check_policy_numbers(k, net);
+}
+
+/* ---- heads and losses ---- */
+
 /* Darknet's .5 keeps a missing anchor from crashing it, so only a training is refused. */
-static int check_anchors_suffice(const struct checker *k, const struct amp_cfg_section *s)
+static int check_anchor_sizes(const struct checker *k, const struct amp_cfg_section *s)
 {
     const struct amp_cfg_entry *e = amp_cfg_find(s, "anchors");
     if (!e || (strcmp(s->name, "[yolo]") && strcmp(s->name, "[region]"))) return 0;
+    const char *list = e->value;
+    double side;
+    while (next_element(&list, &side))
+        if (side <= 0)
+            return fail(k, e->line, "anchors= in %s: %g; allowed: numbers above 0", s->name, side);
     int n = count_elements(e->value), num = amp_cfg_int(s, "num", 1);
     if (n >= 2LL * num) return 0;
     return fail(k, e->line,
@@ -303,9 +433,13 @@ int amp_cfg_values_check_training(const struct amp_cfg_file *cfg, char *notes, s
     struct checker k = {cfg, notes, err, notes_size, err_size};
     const struct amp_cfg_section *net = cfg->sections;
     note_remark(&k);
-    if (check_batch(&k, net) || check_rates(&k, net)) return -1;
-    for (int i = 1; i < cfg->n_sections; i++)
-        if (check_anchors_suffice(&k, &cfg->sections[i]) || check_cost_type(&k, &cfg->sections[i]))
-            return -1;
+    for (int i = 0; i < cfg->n_sections; i++)
+        for (int j = 0; j < cfg->sections[i].n_entries; j++)
+            if (check_blanks(&k, &cfg->sections[i], &cfg->sections[i].entries[j])) return -1;
+    if (check_batch(&k, net) || check_ranges(&k, net) || check_rates(&k, net)) return -1;
+    for (int i = 1; i < cfg->n_sections; i++) {
+        const struct amp_cfg_section *s = &cfg->sections[i];
+        if (check_ranges(&k, s) || check_anchor_sizes(&k, s) || check_cost_type(&k, s)) return -1;
+    }
     return 0;
 }

@@ -59,6 +59,8 @@ const char *amp_layer_nearest_name(const char *name);
 const char *amp_activation_name(enum ampk_activation); /* for tests */
 /* False if this Darknet does not know the name. */
 bool amp_activation_from_name(const char *name, enum ampk_activation *);
+/* The one that a misspelt name was probably meant to be; NULL: none is near. */
+const char *amp_activation_nearest_name(const char *name);
 
 /* ---- losses ---- */
 

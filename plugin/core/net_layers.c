@@ -23,13 +23,15 @@ static int read_activation(struct describer *d, struct amp_layer_desc *l, const 
     const struct amp_cfg_entry *e = amp_cfg_find(d->section, "activation");
     const char *name = e ? e->value : def;
     if (amp_activation_from_name(name, &l->activation)) return 0;
+    const char *nearest = amp_activation_nearest_name(name);
     if (d->strict)
         return amp_desc_fail(
             d, amp_cfg_line(d->section, "activation"),
             "activation=%s: this Darknet does not know it and would train ReLU instead; allowed: "
             "logistic, relu, relie, linear, ramp, tanh, plse, leaky, elu, loggy, stair, hardtan, "
-            "lhtan, selu%s",
-            e ? e->written : def, amp_cfg_remark_hint(name));
+            "lhtan, selu%s%s%s%s",
+            e ? e->written : def, amp_cfg_remark_hint(name), nearest ? "; did you mean " : "",
+            nearest ? nearest : "", nearest ? "?" : "");
     l->activation = AMPK_RELU;
     return 0;
 }
@@ -480,8 +482,8 @@ static int fail_unknown(struct describer *d)
     const char *nearest = amp_layer_nearest_name(d->section->name);
     return amp_desc_fail(d, d->section->line,
                          "%s: this Darknet has no such layer; it would leave it empty%s%s%s",
-                         d->section->name, nearest ? "; the nearest known one is [" : "",
-                         nearest ? nearest : "", nearest ? "]" : "");
+                         d->section->name, nearest ? "; did you mean [" : "",
+                         nearest ? nearest : "", nearest ? "]?" : "");
 }
 
 static int describe_by_type(struct describer *d, struct amp_layer_desc *l)

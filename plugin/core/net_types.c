@@ -98,6 +98,11 @@ bool amp_activation_from_name(const char *name, enum ampk_activation *activation
     return false;
 }
 
+const char *amp_activation_nearest_name(const char *name)
+{
+    return amp_nearest_word(name, activation_names, AMPK_ACTIVATIONS);
+}
+
 bool amp_layer_is_matrix(const struct amp_layer_desc *l)
 {
     return l->type == AMP_CONVOLUTIONAL || l->type == AMP_DECONVOLUTIONAL ||

@@ -448,8 +448,8 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
         /* Any other unknown key is Darknet's business (cfg_checks.h). */
         if (!is_meant_for_us(entry->key, &row)) return 0;
         bool misplaced = !is_net && row->place == AMP_IN_NET;
-        return fail(r, entry, "unknown key in %s; the nearest known one is %s%s", section->name,
-                    row->key, misplaced ? ", which stands in [net]" : "");
+        return fail(r, entry, "unknown key in %s; did you mean %s%s?", section->name, row->key,
+                    misplaced ? ", which stands in [net]" : "");
     }
     if (!is_net && row->place == AMP_IN_NET)
         return fail(r, entry, "stands in %s; allowed only in the first section, [net]",
@@ -567,8 +567,7 @@ static int check_wire(struct reader *r, const struct amp_cfg_section *net)
     if (!o->mixed_precision || o->reduce != AMP_REDUCE_ORDERED || o->wire != AMP_WIRE_BF16)
         return 0;
     return fail(r, amp_cfg_find(net, "amp_wire"),
-                "amp_reduce=ordered in line %d trains to the bit as one process; allowed with it: "
-                "fp32",
+                "amp_reduce=ordered in line %d needs amp_wire=fp32",
                 amp_cfg_line(net, "amp_reduce"));
 }
 

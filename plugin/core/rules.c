@@ -55,10 +55,7 @@ int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *cfg, char
 {
     const struct amp_cfg_section *net = cfg->sections;
     const struct amp_cfg_entry *e = amp_cfg_find(net, "optimizer");
-    int adam = amp_cfg_int(net, "adam", 0);
-    if (adam != 0 && adam != 1)
-        return amp_cfg_fail(cfg, amp_cfg_find(net, "adam"), err, err_size, "allowed: 0 or 1");
-    r->darknets_adam = adam;
+    r->darknets_adam = amp_cfg_int(net, "adam", 0); /* 0 or 1: cfg_keys.c */
     if (r->darknets_adam && e && r->optimizer != AMP_OPTIMIZER_ADAM)
         return amp_cfg_fail(cfg, e, err, err_size, "line %d has adam=1; allowed beside it: adam",
                             amp_cfg_line(net, "adam"));

@@ -106,34 +106,41 @@ __attribute__((format(printf, 3, 4))) static int fail(const struct checker *k, c
     return -1;
 }
 
-/* Our keys, and the policies that read them; and keys that only policies of Darknet's read. Those
- * beside another policy of Darknet's Darknet names itself. */
+/* The keys that steer a rate, and the policies that read them, Darknet's and ours. */
 static const struct {
-    const char *key;
-    unsigned policies;
+    const char *key, *policies[4];
 } readers[] = {
-    {"learning_rate_min", 1 << AMP_POLICY_COSINE | 1 << AMP_POLICY_SGDR | 1 << AMP_POLICY_CYCLIC},
-    {"sgdr_cycle", 1 << AMP_POLICY_SGDR},
-    {"sgdr_mult", 1 << AMP_POLICY_SGDR},
-    {"cyclic_step", 1 << AMP_POLICY_CYCLIC},
-    {"momentum_min", 1 << AMP_POLICY_ONECYCLE},
-    {"steps", 1 << AMP_POLICY_OF_DARKNET},
-    {"scales", 1 << AMP_POLICY_OF_DARKNET},
-    {"step", 1 << AMP_POLICY_OF_DARKNET},
-    {"scale", 1 << AMP_POLICY_OF_DARKNET},
-    {"gamma", 1 << AMP_POLICY_OF_DARKNET},
+    {"learning_rate_min", {"cosine", "sgdr", "cyclic"}},
+    {"sgdr_cycle", {"sgdr"}},
+    {"sgdr_mult", {"sgdr"}},
+    {"cyclic_step", {"cyclic"}},
+    {"momentum_min", {"onecycle"}},
+    {"steps", {"steps"}},
+    {"scales", {"steps"}},
+    {"step", {"step", "sigmoid"}},
+    {"scale", {"step"}},
+    {"gamma", {"exp", "sigmoid"}},
+    {"power", {"poly", "random"}}, /* and burn_in */
 };
 
+static bool is_among(const char *policy, const char *const *policies)
+{
+    while (*policies && strcmp(policy, *policies))
+        policies++;
+    return *policies;
+}
+
 /* One is enough to make the point. */
-static void note_idle_key(const struct checker *k, enum amp_policy policy, char *notes, size_t size)
+static void note_idle_key(const struct checker *k, int burn_in, char *notes, size_t size)
 {
     size_t used = strlen(notes);
+    const char *policy = amp_cfg_string(k->net, "policy", "constant");
     for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
         const struct amp_cfg_entry *e = amp_cfg_find(k->net, readers[i].key);
-        if (!e || readers[i].policies >> policy & 1) continue;
+        if (!e || is_among(policy, readers[i].policies)) continue;
+        if (burn_in && !strcmp(e->key, "power")) continue;
         snprintf(notes + used, size - used, "%s:%d: %s=%.80s: has no effect with policy=%.40s\n",
-                 k->cfg->path, e->line, e->key, e->written,
-                 amp_cfg_string(k->net, "policy", "constant"));
+                 k->cfg->path, e->line, e->key, e->written, policy);
         return;
     }
 }
@@ -162,7 +169,7 @@ int amp_schedule_complete(struct amp_schedule *s, const struct amp_rules *rules,
     s->total = amp_cfg_int(k.net, "max_batches", 0);
     s->burn_in = amp_cfg_int(k.net, "burn_in", 0);
     s->power = amp_cfg_float(k.net, "power", 4);
-    if (notes_size) note_idle_key(&k, s->policy, notes, notes_size);
+    if (notes_size) note_idle_key(&k, s->burn_in, notes, notes_size);
     if (s->policy == AMP_POLICY_OF_DARKNET) return 0;
     bool needs_total = s->policy == AMP_POLICY_COSINE || s->policy == AMP_POLICY_ONECYCLE ||
                        (s->policy == AMP_POLICY_SGDR && !s->cycle);

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "plugin/core/cfg.h"
 #include "plugin/core/file.h"
@@ -82,7 +83,7 @@ static void check_key(struct checker *k, const struct amp_cfg_entry *e)
     int n = snprintf(message, sizeof message, "%s:%d: %.80s=: Darknet knows no such key",
                      k->data->path, e->line, e->key);
     if (nearest && n < (int)sizeof message)
-        snprintf(message + n, sizeof message - (size_t)n, "; the nearest known one is %s", nearest);
+        snprintf(message + n, sizeof message - (size_t)n, "; did you mean %s?", nearest);
     if (nearest && k->options.mixed_precision)
         tell(k, message);
     else if (k->warn)
@@ -117,11 +118,25 @@ static void check_blanks(const struct amp_cfg_file *data, FILE *warn)
     }
 }
 
+/* Darknet takes the first of equal keys. */
+static void check_doubles(const struct amp_cfg_file *data, FILE *warn)
+{
+    for (int i = 0; i < data->sections[0].n_entries; i++) {
+        const struct amp_cfg_entry *e = &data->sections[0].entries[i];
+        const struct amp_cfg_entry *first = amp_cfg_find(&data->sections[0], e->key);
+        if (first != e)
+            fprintf(warn, "warning: %s:%d: %s=%s: given twice; line %d counts (%s=%s)\n",
+                    data->path, e->line, e->key, e->value, first->line, first->key, first->value);
+    }
+}
+
 static void check_keys(struct checker *k)
 {
     for (int i = 0; i < k->data->sections[0].n_entries; i++)
         check_key(k, &k->data->sections[0].entries[i]);
-    if (k->warn) check_blanks(k->data, k->warn);
+    if (!k->warn) return;
+    check_blanks(k->data, k->warn);
+    check_doubles(k->data, k->warn);
 }
 
 /* Words for the end of a message about the key's value: that it is Darknet's default, or that it
@@ -138,6 +153,19 @@ static const char *explain_value(const struct amp_cfg_file *data, const char *ke
 
 /* ---- the cfg ---- */
 
+/* The file itself is made when training has begun. */
+static void check_log(struct checker *k)
+{
+    char folder[PATH_MAX];
+    struct stat found;
+    const char *path = k->options.log_path, *slash = strrchr(path, '/');
+    if (!slash) return;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
+    if (stat(folder, &found))
+        fault(k, "%s:%d: amp_log=%s: folder %s: %s", k->cfg->path,
+              amp_cfg_line(k->cfg->sections, "amp_log"), path, folder, strerror(errno));
+}
+
 static void read_cfg(struct checker *k, const char *path)
 {
     char err[2 * PATH_MAX];
@@ -146,6 +174,7 @@ static void read_cfg(struct checker *k, const char *path)
         tell(k, err);
         return;
     }
+    check_log(k);
     /* At the cfg's own size; check_train_net.c tries the sizes of random=1. */
     k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
     if (!k->net) tell(k, err);

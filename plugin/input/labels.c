@@ -109,8 +109,10 @@ static int read_class(const struct reader *r, const char *field, int *class_id)
     errno = 0;
     long value = strtol(field, &end, 10);
     if (end == field || *end || errno || value < 0 || value >= r->classes)
-        return tell_fault(r, "class \"%.40s\": must be a whole number from 0 to %d", field,
-                          r->classes - 1);
+        return r->classes == 1
+                   ? tell_fault(r, "class \"%.40s\": must be 0, the only class", field)
+                   : tell_fault(r, "class \"%.40s\": must be a whole number from 0 to %d", field,
+                                r->classes - 1);
     *class_id = (int)value;
     return 0;
 }

@@ -108,7 +108,7 @@ def check_errors(folder):
     for args, said in (((), "needed: DATA CFG"), (("toy.data",), "needed: DATA CFG"),
                        (("toy.data", "none.cfg"), "none.cfg"), (("none.data", "toy.cfg"), "none.data"),
                        (("toy.data", "toy.cfg", "more"), 'unexpected word "more"'),
-                       (("--jsno", "toy.data", "toy.cfg"), "the nearest known one is --json")):
+                       (("--jsno", "toy.data", "toy.cfg"), "did you mean --json?")):
         refused = run(folder, *args)
         assert refused.returncode == 1 and said in refused.stderr and not refused.stdout, (args, refused)
     first = Path((folder / "train.txt").read_text().split()[0])

@@ -31,6 +31,9 @@ def check_help():
             assert told.returncode == 0 and not told.stderr, (words, told)
             assert told.stdout.startswith("Usage: " + name + " "), (words, told)
             assert max(map(len, told.stdout.split("\n"))) <= 100, told.stdout
+    for words in ((), ("-nogpu",), ("--help",), ("-help",), ("-i", "0", "--help")):
+        told = run(*words)
+        assert told.returncode == 0 and told.stdout == listed.stdout and not told.stderr, (words, told)
     usage = run("amp")
     assert usage.returncode == 1 and usage.stderr == listed.stdout and not usage.stdout, usage
 
@@ -40,15 +43,18 @@ def check_version():
     assert told.returncode == 0 and not told.stderr, told
     for line in (r"darknet-amp \d+\.\d+\.\d+$", r"Darknet \S", r"oneDNN \d+\.\d+", r"CPU: .+, \d+ thread", "GPU"):
         assert re.search("^" + line, told.stdout, re.M), (line, told.stdout)
+    assert run("--version").stdout == told.stdout and run("--version").returncode == 0
 
 
 def check_unknown():
-    for words, said in ((("amp", "paln"), '"amp paln"; the nearest known one is amp plan'),
+    for words, said in ((("amp", "paln"), '"amp paln"; did you mean amp plan?'),
                         (("amp", "train"), 'unknown command "amp train"\n'),
-                        (("detector", "mpa", "a", "b"), "the nearest known one is detector map"),
-                        (("detector", "trian", "a", "b", "c"), "the nearest known one is detector train"),
-                        (("amp", "plan", "--jsno", "a.cfg"), '"--jsno"; the nearest known one is --json'),
-                        (("amp", "plan", "-jsno", "a.cfg"), '"-jsno"; the nearest known one is --json'),
+                        (("detectr", "train", "a", "b"), '"detectr"; did you mean detector?\n'),
+                        (("apm", "plan"), '"apm"; did you mean amp?\n'),
+                        (("detector", "mpa", "a", "b"), "did you mean detector map?"),
+                        (("detector", "trian", "a", "b", "c"), "did you mean detector train?"),
+                        (("amp", "plan", "--jsno", "a.cfg"), '"--jsno"; did you mean --json?'),
+                        (("amp", "plan", "-jsno", "a.cfg"), '"-jsno"; did you mean --json?'),
                         (("amp", "profile", "--all", "a.cfg"), 'unknown option "--all"\n'),
                         (("amp", "plan", "--js", "a.cfg"), 'unknown option "--js"'),
                         (("amp", "plan", "--json=1", "a.cfg"), "json"),

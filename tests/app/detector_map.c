@@ -569,10 +569,10 @@ AMP_TEST(refuses_bad_command_lines)
     check_refused("set.data net.cfg", "needed: DATA CFG WEIGHTS");
     check_refused("set.data net.cfg net.weights more", "unexpected word \"more\"");
     check_refused("set.data net.cfg net.weights --ioo 0.5",
-                  "unknown option \"--ioo\"; the nearest known one is --iou");
+                  "unknown option \"--ioo\"; did you mean --iou?");
     check_refused("set.data net.cfg net.weights --iou", "no value after \"--iou\"");
     check_refused("set.data net.cfg net.weights --iou 0",
-                  "--iou 0: must be a number from 0 (not itself) to 1");
+                  "--iou 0: must be a number above 0, at most 1");
     check_refused("set.data net.cfg net.weights --iou nan", "--iou nan");
     check_refused("set.data net.cfg net.weights --thresh 1", "--thresh 1: must be");
     check_refused("set.data net.cfg net.weights --bootstrap 5", "the file of --json");

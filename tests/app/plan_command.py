@@ -127,7 +127,7 @@ def main():
             line = 5 + bool(keys)
             toyset.check_notes(
                 run(program, folder, "on.cfg").stderr,
-                "on.cfg:%d: author=me in [net]: nobody reads this key here, it has no effect" % line,
+                "on.cfg:%d: author=me in [net]: has no effect in this section" % line,
                 "on.cfg:%d: learning_rate=0 in [net]: the weights will not change" % (line + 1))
         done = run(program, folder, folder / "missing.cfg")
         assert done.returncode == 1 and "missing.cfg" in done.stderr, done

@@ -167,7 +167,7 @@ def check_notes(folder):
         said = profile(folder, "noted.cfg").stderr
         assert "/proc/self/fd" not in said, said
         toyset.check_notes(
-            said, "noted.cfg:%d: author=me in [net]: nobody reads this key here, it has no effect" % (6 + mixed),
+            said, "noted.cfg:%d: author=me in [net]: has no effect in this section" % (6 + mixed),
             "noted.cfg:%d: filters=8 # x in [conv]: Darknet reads 8; put the remark on its own line" % (8 + mixed))
 
 

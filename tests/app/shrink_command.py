@@ -240,7 +240,7 @@ def check_refused(source, root):
                        ((data, "--side", -20, "--out", new), "--side -20: must be"),
                        ((data, "--side", "20px", "--out", new), "--side 20px: must be"),
                        ((data, "--side", "32.5", "--out", new), "--side 32.5: must be"),
-                       ((data, "--sied", 20, "--out", new), "the nearest known one is --side"),
+                       ((data, "--sied", 20, "--out", new), "did you mean --side?"),
                        ((data, "more", *side, "--out", new), 'unexpected word "more"'),
                        ((root / "none.data", *side, "--out", new), "none.data"),
                        ((data, *side, "--out", ""), "needed: --side N and --out DIR"),

@@ -315,6 +315,10 @@ AMP_TEST(what_this_darknet_would_replace_is_an_error)
                 "a.cfg:8: activation=mish: this Darknet does not know it and would train ReLU "
                 "instead; allowed: logistic, relu, relie, linear, ramp, tanh, plse, leaky, elu, "
                 "loggy, stair, hardtan, lhtan, selu");
+    check_fails("[convolutional]\nactivation=leeky\n",
+                "a.cfg:8: activation=leeky: this Darknet does not know it and would train ReLU "
+                "instead; allowed: logistic, relu, relie, linear, ramp, tanh, plse, leaky, elu, "
+                "loggy, stair, hardtan, lhtan, selu; did you mean leaky?");
     check_fails("[convolutional]\nactivation = leaky # x\n",
                 "a.cfg:8: activation=leaky # x: this Darknet does not know it and would train ReLU "
                 "instead; allowed: logistic, relu, relie, linear, ramp, tanh, plse, leaky, elu, "
@@ -324,8 +328,8 @@ AMP_TEST(what_this_darknet_would_replace_is_an_error)
                 "a.cfg:8: [scale_channels]: this Darknet has no such layer; it would leave it "
                 "empty");
     check_fails("[conv]\n[upsampel]\n",
-                "a.cfg:8: [upsampel]: this Darknet has no such layer; it would leave it empty; the "
-                "nearest known one is [upsample]");
+                "a.cfg:8: [upsampel]: this Darknet has no such layer; it would leave it empty; "
+                "did you mean [upsample]?");
     check_fails("[conv]\n[route]\nlayers=-1\ngroups=2\n",
                 "a.cfg:10: groups=2 in [route]: this Darknet ignores it and would train another "
                 "network; remove the key, or use a cfg made for this Darknet");

@@ -174,26 +174,25 @@ AMP_TEST(log_path_is_bounded)
 
 AMP_TEST(unknown_keys_name_the_nearest)
 {
-    check_rejected(
-        "[net]\namp_dtyp=fp16\n",
-        "a.cfg:2: amp_dtyp=fp16: unknown key in [net]; the nearest known one is amp_dtype");
+    check_rejected("[net]\namp_dtyp=fp16\n",
+                   "a.cfg:2: amp_dtyp=fp16: unknown key in [net]; did you mean amp_dtype?");
     check_rejected("[net]\nbatch=1\n[yolo]\nloss_scale_windows=3\n",
-                   "a.cfg:4: loss_scale_windows=3: unknown key in [yolo]; the nearest known one is "
-                   "loss_scale_window, which stands in [net]");
+                   "a.cfg:4: loss_scale_windows=3: unknown key in [yolo]; did you mean "
+                   "loss_scale_window, which stands in [net]?");
     check_rejected("[net]\nAMP_log=x\n",
-                   "a.cfg:2: AMP_log=x: unknown key in [net]; the nearest known one is amp_log");
+                   "a.cfg:2: AMP_log=x: unknown key in [net]; did you mean amp_log?");
     check_rejected("[net]\nmixed_precison=1\n",
-                   "a.cfg:2: mixed_precison=1: unknown key in [net]; the nearest known one is "
-                   "mixed_precision");
+                   "a.cfg:2: mixed_precison=1: unknown key in [net]; did you mean "
+                   "mixed_precision?");
     check_rejected("[net]\nmixedprecision=1\n",
-                   "a.cfg:2: mixedprecision=1: unknown key in [net]; the nearest known one is "
-                   "mixed_precision");
+                   "a.cfg:2: mixedprecision=1: unknown key in [net]; did you mean "
+                   "mixed_precision?");
     check_rejected("[net]\nloss_scal_max=4\n",
-                   "a.cfg:2: loss_scal_max=4: unknown key in [net]; the nearest known one is "
-                   "loss_scale_max");
+                   "a.cfg:2: loss_scal_max=4: unknown key in [net]; did you mean "
+                   "loss_scale_max?");
     check_rejected("[net]\nbatch=1\n[conv]\nmixed_precison=1\n",
-                   "a.cfg:4: mixed_precison=1: unknown key in [conv]; the nearest known one is "
-                   "mixed_precision");
+                   "a.cfg:4: mixed_precison=1: unknown key in [conv]; did you mean "
+                   "mixed_precision?");
     CHECK_INT(read_text("[net]\nbatch=1\nscale=2\nscales=.1,.1\n[crop]\nfoo_amp_=1\n"), 0);
     CHECK_INT(read_text("[net]\nsee=1\n[region]\nclass_scale=1\nmask_scale=1\n"), 0);
 }
@@ -259,16 +258,8 @@ AMP_TEST(what_several_processes_send)
     CHECK_INT(o.wire, AMP_WIRE_BF16);
     CHECK_INT(read_line("amp_wire=fp32\namp_reduce=ordered"), 0);
     check_rejected("[net]\nmixed_precision=1\namp_wire=bf16\nbatch=1\namp_reduce=ordered\n",
-                   "a.cfg:3: amp_wire=bf16: amp_reduce=ordered in line 5 trains to the bit as one "
-                   "process; allowed with it: fp32");
-    CHECK_INT(read_line("amp_sync_bn=1"), 0);
-    CHECK(o.sync_bn);
-    CHECK_INT(read_line("amp_sync_bn=0\namp_reduce=ordered"), 0);
-    CHECK(!o.sync_bn);
-    check_rejected(
-        "[net]\nmixed_precision=1\namp_reduce=ordered\namp_sync_bn=1\n",
-        "a.cfg:4: amp_sync_bn=1: amp_reduce=ordered in line 3 runs the processes' passes "
-        "one after another, so that they cannot share batch-norm; allowed with it: 0");
+                   "a.cfg:3: amp_wire=bf16: amp_reduce=ordered in line 5 needs "
+                   "amp_wire=fp32");
 }
 
 AMP_TEST(fixed_scale)
@@ -350,11 +341,8 @@ AMP_TEST(a_momentum_beside_moments_is_noted)
     CHECK_STR(notes, "");
 }
 
-AMP_TEST(adam_is_0_or_1)
+AMP_TEST(adam_0_leaves_the_optimizer)
 {
-    check_rejected("[net]\nmixed_precision=1\nadam=2\n", "a.cfg:3: adam=2: allowed: 0 or 1");
-    check_rejected("[net]\nmixed_precision=1\nadam=-1\noptimizer=adam\n",
-                   "a.cfg:3: adam=-1: allowed: 0 or 1");
     CHECK_INT(read_line("adam=0\noptimizer=lamb"), 0);
     CHECK(!o.rules.darknets_adam);
 }
@@ -466,7 +454,7 @@ AMP_TEST(darknets_keys_are_checked_where_mixed_precision_is_on)
     check_rejected("[net]\nmixed_precision=1\nbatch=5x\n",
                    "a.cfg:3: batch=5x in [net]: \"5x\"; allowed: a whole number of 32 bits");
     CHECK_INT(read_line("author=me"), 0);
-    CHECK_STR(notes, "a.cfg:3: author=me in [net]: nobody reads this key here, it has no effect\n");
+    CHECK_STR(notes, "a.cfg:3: author=me in [net]: has no effect in this section\n");
 }
 
 AMP_TEST(loading)

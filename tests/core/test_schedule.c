@@ -185,6 +185,38 @@ AMP_TEST(idle_keys_are_told)
     CHECK_STR(notes, "a.cfg:5: steps=4,5: has no effect with policy=cosine\n");
     CHECK_INT(read_keys("policy=cyclic\ncyclic_step=9\ngamma=.9\n"), 0);
     CHECK_STR(notes, "a.cfg:5: gamma=.9: has no effect with policy=cyclic\n");
+    /* Darknet's own policies: each reads some of these. */
+    static const struct {
+        const char *keys, *idle;
+    } darknets[] = {
+        {"policy=step\nstep=4\nscale=.1\nsteps=4,5\nscales=.1,.1\n", "6: steps=4,5"},
+        {"policy=step\nstep=4\nscale=.1\n", NULL},
+        {"policy=step\ngamma=.9\n", "4: gamma=.9"},
+        {"policy=steps\nsteps=4\nscales=.1\nstep=4\n", "6: step=4"},
+        {"policy=constant\nscales=.1\n", "4: scales=.1"},
+        {"steps=4\nscales=.1\n", "3: steps=4"},
+        {"scale=.1\n", "3: scale=.1"},
+        {"policy=exp\ngamma=.9\n", NULL},
+        {"policy=exp\nstep=4\n", "4: step=4"},
+        {"policy=sigmoid\ngamma=.1\nstep=4\n", NULL},
+        {"policy=sigmoid\nscale=.1\n", "4: scale=.1"},
+        {"policy=poly\npower=4\n", NULL},
+        {"policy=poly\nsteps=4\n", "4: steps=4"},
+        {"policy=random\npower=4\n", NULL},
+        {"policy=random\ngamma=1\n", "4: gamma=1"},
+        {"policy=steps\nsteps=4\nscales=.1\npower=4\n", "6: power=4"},
+        {"policy=steps\nsteps=4\nscales=.1\npower=4\nburn_in=2\n", NULL},
+    };
+    for (size_t i = 0; i < sizeof darknets / sizeof *darknets; i++) {
+        char said[200] = "";
+        const char *word = strstr(darknets[i].keys, "policy=");
+        word = word ? word + 7 : "constant";
+        if (darknets[i].idle)
+            snprintf(said, sizeof said, "a.cfg:%s: has no effect with policy=%.*s\n",
+                     darknets[i].idle, (int)strcspn(word, "\n"), word);
+        CHECK_INT(read_keys(darknets[i].keys), 0);
+        CHECK_STR(notes, said);
+    }
 }
 
 AMP_TEST(contradictions_are_refused)

@@ -64,6 +64,8 @@ CASES = [
      ["toy.cfg:", "max=100 in [yolo]", "allowed: 90"]),
     ("bad option", lambda d: edit(d / "toy.cfg", "[net]", "[net]\namp_dtype=fp8"),
      ["toy.cfg:3: amp_dtype=fp8", "auto, fp16, bf16, tf32 or fp32"]),
+    ("no folder for the log", lambda d: edit(d / "toy.cfg", "[net]", "[net]\nmixed_precision=1\namp_log=none/a.log"),
+     ["toy.cfg:4: amp_log=none/a.log", "none/: No such file"]),
     ("unknown option", lambda d: edit(d / "toy.cfg", "[net]", "[net]\nloss_scal_max=8"),
      ["toy.cfg:3: loss_scal_max=8", "loss_scale_max"]),
     ("nothing to train", lambda d: set_seen(d, 12), ["toy.weights", "use -clear"]),
@@ -206,17 +208,17 @@ def check_words(program, good, folder):
     edit(folder / "mixed.cfg", "[net]", "[net]\nmixed_precision=1")
     before = contents(folder)
     after, refused = ["toy.weights"], [
-        (["-mapp"], 'unknown word "-mapp"; the nearest known one is -map\n'),
-        (["-chrat", "c.svg"], "the nearest known one is -chart\n"),
+        (["-mapp"], 'unknown word "-mapp"; did you mean -map?\n'),
+        (["-chrat", "c.svg"], "did you mean -chart?\n"),
         (["-map", "5"], 'unknown word "5"'),
         (["-map", "-thresh", "abc"], "-thresh abc: allowed: a number\n"),
         (["-i", "0", "-thresh"], "no value after -thresh\n"),  # Darknet crashes
         (["-map", "-thresh"], "no value after -thresh\n"),
     ]
     ignored = [
-        (["-claer"], 'unknown word "-claer"; the nearest known one is -clear'),
+        (["-claer"], 'unknown word "-claer"; did you mean -clear?'),
         (["-clear", "foo"], 'unknown word "foo"; allowed: DATA CFG [WEIGHTS]'),
-        (["clear"], 'unknown word "clear"; the nearest known one is -clear'),
+        (["clear"], 'unknown word "clear"; did you mean -clear?'),
         (["-gpus"], "no value after -gpus"),
         (["-clear", "-clear"], "-clear is given twice"),
     ]
@@ -229,9 +231,9 @@ def check_words(program, good, folder):
         (["-out", "-clear"], "no value after -out: -clear", "Darknet takes the option for a name"),
         (["-thresh", ".1", "-thresh", ".2"], "-thresh is given twice", "ignored, as Darknet ignores it"),
     ]
-    in_place_of_weights = [(["-maps"], 'unknown word "-maps"; the nearest known one is -map'),
-                           (["-claer"], "the nearest known one is -clear"),
-                           (["-claer", "toy.weights"], "the nearest known one is -clear")]
+    in_place_of_weights = [(["-maps"], 'unknown word "-maps"; did you mean -map?'),
+                           (["-claer"], "did you mean -clear?"),
+                           (["-claer", "toy.weights"], "did you mean -clear?")]
     for cfg in ("toy.cfg", "mixed.cfg"):
         cases = [(after + words, said) for words, said in refused] + in_place_of_weights
         if cfg == "mixed.cfg":

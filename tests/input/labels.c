@@ -79,15 +79,20 @@ static void write_labels(const char *text, size_t size)
     close(fd);
 }
 
-/* Reads the text as a label file of 3 classes. */
-static int read_text(const char *text, size_t size, struct amp_labels *labels)
+static int read_classes(const char *text, size_t size, int classes, struct amp_labels *labels)
 {
     told[0] = '\0';
     n_told = 0;
     write_labels(text, size);
-    int failed = amp_labels_read(label_file, 3, labels, remember, NULL);
+    int failed = amp_labels_read(label_file, classes, labels, remember, NULL);
     unlink(label_file);
     return failed;
+}
+
+/* Reads the text as a label file of 3 classes. */
+static int read_text(const char *text, size_t size, struct amp_labels *labels)
+{
+    return read_classes(text, size, 3, labels);
 }
 
 AMP_TEST(reads_rows)
@@ -161,6 +166,14 @@ static void check_fault(const char *text, size_t size, int line, const char *wha
     snprintf(expected, sizeof expected, "%s:%d: %s", label_file, line, what);
     if (strncmp(told, expected, strlen(expected)))
         TEST_FAIL("\"%s\" is refused with \"%s\", expected \"%s\"", text, told, expected);
+    amp_labels_free(&labels);
+}
+
+AMP_TEST(the_only_class)
+{
+    struct amp_labels labels = {0};
+    CHECK_INT(read_classes("1 .5 .5 .1 .1\n", 14, 1, &labels), -1);
+    CHECK(strstr(told, ":1: class \"1\": must be 0, the only class\n") != NULL);
     amp_labels_free(&labels);
 }
 

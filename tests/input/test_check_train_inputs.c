@@ -430,9 +430,9 @@ AMP_TEST(jitter)
 {
     start();
     check_bad_cfg("num=2\n", "num=2\njitter=1\n",
-                  "a.cfg:24: jitter=1 in [yolo]; allowed: 0 to below 1");
+                  "a.cfg:24: jitter=1 in [yolo]: allowed: 0 to below 1");
     check_bad_cfg("num=2\n", "num=2\njitter=-.1\n",
-                  "a.cfg:24: jitter=-0.1 in [yolo]; allowed: 0 to below 1");
+                  "a.cfg:24: jitter=-.1 in [yolo]: allowed: 0 to below 1");
     put_replaced("a.cfg", good_cfg, "num=2\n", "num=2\njitter=.99\n");
     check_good();
 }
@@ -453,11 +453,10 @@ AMP_TEST(the_largest_size_of_random_1_is_tried)
 AMP_TEST(keys_of_the_data_file)
 {
     start();
-    check_bad_data(
-        "classes=2", "claases=2",
-        "a.data:1: claases=: Darknet knows no such key; the nearest known one is classes");
+    check_bad_data("classes=2", "claases=2",
+                   "a.data:1: claases=: Darknet knows no such key; did you mean classes?");
     check_bad_data("train=train.txt", "trian=train.txt",
-                   "a.data:2: trian=: Darknet knows no such key; the nearest known one is train\n"
+                   "a.data:2: trian=: Darknet knows no such key; did you mean train?\n"
                    "image list data/train.list: No such file or directory (a.data has no train= "
                    "line: this is Darknet's default)");
     check_bad_data("backup=backup\n", "",
@@ -469,8 +468,8 @@ AMP_TEST(keys_of_the_data_file)
     put_replaced("a.data", good_data, "classes=2", "claases=2");
     put_replaced("a.cfg", good_cfg, "mixed_precision=1\n", "");
     check_good(); /* stock Darknet's training does not read it */
-    CHECK_STR(out, "warning: a.data:1: claases=: Darknet knows no such key; the nearest known one "
-                   "is classes\n");
+    CHECK_STR(out, "warning: a.data:1: claases=: Darknet knows no such key; did you mean "
+                   "classes?\n");
 }
 
 AMP_TEST(blanks_in_the_data_file)
@@ -487,6 +486,17 @@ AMP_TEST(blanks_in_the_data_file)
     put_replaced("a.data", good_data, "names=two.names", " names = two.names ");
     check_good();
     CHECK_STR(out, "");
+}
+
+AMP_TEST(keys_given_twice_in_the_data_file)
+{
+    start();
+    put_replaced("a.data", good_data, "names=two.names",
+                 "train=other.txt\nnames=two.names\ntrain=third.txt");
+    check_good();
+    CHECK_STR(out,
+              "warning: a.data:4: train=other.txt: given twice; line 2 counts (train=train.txt)\n"
+              "warning: a.data:6: train=third.txt: given twice; line 2 counts (train=train.txt)\n");
 }
 
 /* One message each, which names the cause. */

@@ -1,4 +1,4 @@
-"""scripts/compare without training: statistics against known answers, cfgs, logs, cost, numerics.
+"""scripts/compare without training: statistics against known answers, cfgs, logs, cost, numerics, words.
 
 usage: compare_statistics.py ROOT
 """
@@ -6,6 +6,8 @@ usage: compare_statistics.py ROOT
 import json
 import math
 import random
+import re
+import subprocess
 import sys
 import tempfile
 import types
@@ -327,6 +329,26 @@ def test_cost():
     near(ratios["seconds_per_iteration"]["ratio"], 0.2 / 0.5)
 
 
+# ---- the command line, before anything is installed or built ----
+
+
+def refusal(*words):
+    told = subprocess.run([ROOT / "scripts/compare.sh", *words], capture_output=True, text=True)
+    assert told.returncode == 1 and not told.stdout, told
+    return told.stderr.splitlines()[-1]
+
+
+def test_words():
+    for words in (["--bogus"], ["a.data", "a.cfg", "--gpu", "-1", "--bogus=3"], ["a.data", "a.cfg", "-x"]):
+        assert refusal(*words) == "compare: unknown argument %s" % words[-1]
+    assert refusal() == refusal("a.data") == "compare: DATA and CFG are needed"
+    known = re.findall(r'add_argument\("(--[^"]*)', (ROOT / "scripts/compare/__main__.py").read_text())
+    known.remove("--darknet")  # the script's own
+    assert len(known) > 10, known
+    for word in known:
+        assert refusal(word) == "compare: DATA and CFG are needed", word
+
+
 def test_dtypes(folder):
     """Runs that did not compute in the same type are told of."""
     rows = []
@@ -357,3 +379,4 @@ with tempfile.TemporaryDirectory() as scratch:
     test_dtypes(Path(scratch))
 test_curves()
 test_cost()
+test_words()

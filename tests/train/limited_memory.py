@@ -55,6 +55,23 @@ def least(works, low, high, step):
     return high
 
 
+def names_the_layer(folder, cfg, mib):
+    """The one that Darknet makes: of a cfg whose second layer alone has two arrays of 247 MiB."""
+    large = "[convolutional]\nfilters=100000\nsize=9\n"
+    text = cfg.replace("\n[convolutional]\n", "\n" + large, 2).replace(large, "[convolutional]\n", 1)
+    (folder / "wide.cfg").write_text(text)
+    line = text[:text.index(large)].count("\n") + 1
+    for keys in ("mixed_precision=1\n", ""):
+        (folder / "wide.cfg").write_text(text.replace("mixed_precision=1\n", keys))
+        status, said = run(folder, mib, *TRAIN, "wide.cfg")
+        line -= not keys
+        said = [part for part in said.splitlines() if "no memory for" in part]
+        assert status == 1 and " of Darknet's own arrays at layer 1, [convolutional] (wide.cfg:%d): " % line in said[0], said
+    # Without a key of ours only the number is known.
+    (folder / "wide.cfg").write_text(text.replace("mixed_precision=1\nseed=1\n", ""))
+    assert " of Darknet's own arrays at layer 1: " in run(folder, mib, *TRAIN, "wide.cfg")[1]
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         folder = toyset.make(Path(root) / "set", images=4, max_batches=1,
@@ -64,6 +81,7 @@ def main():
         (folder / "many.cfg").write_text(cfg.replace("batch=4", "batch=4000"))
         starts = least(lambda mib: run(folder, mib, "amp", "--help")[0] != NOT_STARTED, 16, 2048, 4)
         trains = least(lambda mib: ends_well(folder, mib, *TRAIN, "toy.cfg"), starts, starts + 512, 32)
+        names_the_layer(folder, cfg, trains + 200)
         for more in range(0, 64, 9):  # libraries start, Darknet parses, the first batch is loaded
             ends_well(folder, starts + more, *TRAIN, "toy.cfg")
         ends_well(folder, (starts + trains) // 2, "amp", "check", "toy.data", "toy.cfg")
