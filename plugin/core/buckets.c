@@ -76,15 +76,6 @@ int amp_graph_cut(struct amp_graph *g, size_t bytes, bool rounded)
     return amp_graph_find_segments(g);
 }
 
-void amp_graph_free_buckets(struct amp_graph *g)
-{
-    g->backend->free(g->context, g->sums_sent);
-    g->backend->free(g->context, g->sums_rounded);
-    g->backend->free(g->context, g->rolling_terms);
-    free(g->buckets);
-    free(g->of_bucket);
-}
-
 /* ---- gradients ---- */
 
 /* The operations are those of amp_graph_accept_pass, so the bits are the same. */

@@ -335,7 +335,11 @@ void amp_graph_free(struct amp_graph *g)
     g->backend->free(g->context, g->rolling_saved);
     g->backend->free(g->context, g->changed_saved);
     g->backend->free(g->context, g->spare);
-    amp_graph_free_buckets(g);
+    g->backend->free(g->context, g->sums_sent);
+    g->backend->free(g->context, g->sums_rounded);
+    g->backend->free(g->context, g->rolling_terms);
+    free(g->buckets);
+    free(g->of_bucket);
     free(g->nodes);
     free(g->fp16);
     free(g->params);

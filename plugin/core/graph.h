@@ -228,7 +228,6 @@ size_t amp_graph_rolling_floats(const struct amp_graph *);
 
 /* Finds the segments anew, as buckets are there now. -1: no memory. */
 int amp_graph_find_segments(struct amp_graph *);
-void amp_graph_free_buckets(struct amp_graph *);
 /* Allocates gradients, and sums if accumulate. -1 with the reason in err. */
 int amp_graph_alloc_gradients(struct amp_graph *, bool accumulate, char *err, size_t err_size);
 /* Gives every param its place in gradients and sums. */
