@@ -1,15 +1,16 @@
 """Several processes that train on emulated GPUs and exchange by a stand-in for NCCL, or through the host.
 
-usage: nccl.py DARKNET STOCK PLUGIN CHECKOUT EMULATED NCCL [--lost]
+usage: nccl.py DARKNET STOCK PLUGIN CHECKOUT EMULATED NCCL CUDNN [--lost]
 
 As processes.py; EMULATED is Darknet with the CUDA backend on the emulation, NCCL the stand-in
-(tests/emulation/nccl_host.c). --lost: instead, ranks that are stopped. AMP_TEST_SEED draws when an operation is done;
-without it the clock does.
+(tests/emulation/nccl_host.c), CUDNN a library with cuDNN's function for its version. --lost: instead, ranks that are
+stopped. AMP_TEST_SEED draws when an operation is done; without it the clock does.
 """
 
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import sys
@@ -20,7 +21,7 @@ from pathlib import Path
 import processes
 from processes import FAST, ORDERED, PLUGIN, end, make, pair, start, train
 
-EMULATED, NCCL = sys.argv[5:7]
+EMULATED, NCCL, CUDNN = sys.argv[5:8]
 SEED = int(os.environ.get("AMP_TEST_SEED", time.time_ns() // 1000 % 1000000))
 ON_GPU = "amp_backend=cuda\n"
 HOST = "darknet-amp: what the processes exchange goes through the host, which takes longer: "
@@ -192,6 +193,18 @@ def check_without(root):
     assert said.count(HOST + "ranks 0 and 1 use the same GPU of ") == 1, said
 
 
+def check_python_packages(root):
+    """A process whose cuDNN comes from Python's packages finds NCCL in those."""
+    folder = make(root, FAST + ON_GPU, iterations=2)
+    for package, library, name in ("cudnn", CUDNN, "libcudnn.so.9"), ("nccl", NCCL, "libnccl.so.2"):
+        (root / "nvidia" / package / "lib").mkdir(parents=True)
+        shutil.copy(library, root / "nvidia" / package / "lib" / name)
+    (folder / "libnccl.so.2").write_text("no library\n")  # where the linker looks first
+    how = settings(nccl=folder / "libnccl.so.2", LD_PRELOAD=str(root / "nvidia/cudnn/lib/libcudnn.so.9"))
+    said = train(folder, 2, **how)
+    assert "exchange by NCCL 2.18.0" in said, said
+
+
 def check_different_calls(root):
     """The stand-in names both."""
     folder = make(root / "differ", FAST + ON_GPU)
@@ -219,11 +232,11 @@ def check_lost(root):
 def main():
     processes.skip_without_mpi()
     print("AMP_TEST_SEED=%d" % SEED)
-    chosen = [globals()[word] for word in sys.argv[7:] if word.startswith("check_")]  # of a developer
+    chosen = [globals()[word] for word in sys.argv[8:] if word.startswith("check_")]  # of a developer
     with tempfile.TemporaryDirectory() as root:
         for check in chosen or ([check_lost] if "--lost" in sys.argv else [
-                check_ordered, check_default, check_ahead, check_one_rank, check_demoted, check_during, check_statistics, check_without,
-                check_different_calls]):
+                check_ordered, check_default, check_ahead, check_one_rank, check_demoted, check_during, check_statistics,
+                check_without, check_python_packages, check_different_calls]):
             began = time.monotonic()
             check(Path(root) / check.__name__)
             print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
