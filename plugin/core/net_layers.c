@@ -131,7 +131,7 @@ static int check_window(struct describer *d, const struct amp_layer_desc *l)
 {
     if (l->pad >= 0 && l->pad <= MAX_SIZE && l->size <= MAX_SIZE && l->stride <= MAX_SIZE) return 0;
     return amp_desc_fail(d, d->section->line,
-                         "%s: size=%d, stride=%d, padding %d: allowed is up to %d",
+                         "%s: size=%d, stride=%d, padding %d: allowed is up to %d, padding from 0",
                          d->section->name, l->size, l->stride, l->pad, MAX_SIZE);
 }
 

@@ -135,7 +135,7 @@ static void choose_darknet(const struct amp_plan *plan, const struct amp_layer_d
         explain(p, "Darknet's own FP32 code, conversions at its border");
     else
         explain(p, "no executor of ours: Darknet's own FP32 code, conversions at its border");
-    if (l->override == 1 && !p->loss)
+    if (l->override == 1 && !p->loss && !amp_layer_is_recurrent(l))
         explain(p,
                 "mixed_precision=1 is asked for, but only Darknet's own FP32 code runs this layer");
 }
@@ -337,15 +337,17 @@ static void find_contributions(struct planner *pl)
 
 /* ---- totals ---- */
 
-/* Bytes per element of stock Darknet, for the comparison in the report only. */
+/* What stock Darknet's layer takes. */
 static size_t darknet_layer_bytes(const struct planner *pl, int i)
 {
     const struct amp_layer_desc *l = &pl->net->layers[i];
-    size_t per_element = 8;                                                 /* output, delta */
-    if (l->batch_normalize && !amp_layer_is_recurrent(l)) per_element = 16; /* x, x_norm */
+    size_t per_element = 8;                       /* output, delta */
+    if (l->batch_normalize) per_element = 16;     /* x, x_norm */
     if (l->type == AMP_DROPOUT) per_element = 4;  /* rand; the rest is its input's */
     if (l->type == AMP_MAXPOOL) per_element = 12; /* indexes */
-    return amp_plan_elements(pl, i) * per_element;
+    if (!amp_layer_is_recurrent(l)) return amp_plan_elements(pl, i) * per_element;
+    /* Its own output and delta, or states as large; its inner layers have what others have. */
+    return amp_plan_elements(pl, i) * 8 + amp_plan_inner_elements(pl->net, i) * per_element;
 }
 
 /* For the report: predicted bytes and the share of reduced arithmetic. Nothing is allocated by

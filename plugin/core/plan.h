@@ -155,6 +155,8 @@ struct ampk_conv_shape amp_plan_conv_shape(const struct amp_plan *, const struct
  * is gained: measured on a CPU, docs/training-features.md. */
 #define AMP_PRODUCT_ROWS 16
 bool amp_plan_products_pay(const struct amp_net_desc *, int i);
+/* Outputs of all its inner layers, in all time steps. */
+size_t amp_plan_inner_elements(const struct amp_net_desc *, int i);
 
 /* A matrix of recurrent layer i as the backend's convolution of so many images. */
 struct ampk_conv_shape amp_plan_product_shape(const struct amp_plan *, const struct amp_net_desc *,

@@ -42,6 +42,16 @@ static size_t elements(const struct amp_net_desc *net, int i, int channels, int 
     return area * (size_t)channels * (size_t)images;
 }
 
+size_t amp_plan_inner_elements(const struct amp_net_desc *net, int i)
+{
+    struct amp_matrix list[AMP_MOST_MATRICES];
+    int n = amp_layer_matrices(&net->layers[i], list);
+    size_t sum = 0;
+    for (int k = 0; k < n; k++)
+        sum += elements(net, i, list[k].outputs, net->batch);
+    return sum;
+}
+
 /* A program may have set a batch that the time steps do not divide. */
 bool amp_plan_products_pay(const struct amp_net_desc *net, int i)
 {

@@ -25,7 +25,7 @@ static const char *draw_net(const char *type)
 {
     static char text[700];
     bool images = strcmp(type, "crnn") == 0, whole = draw(0, 3) == 0;
-    int most = images ? 6 : 40, side = draw(3, 8), steps = draw(1, 4);
+    int most = images ? 6 : 40, side = draw(4, 8), steps = draw(1, 4);
     size_t room = sizeof text, n = 0;
     n += (size_t)snprintf(text + n, room - n, "batch=%d\ntime_steps=%d\n",
                           images ? draw(1, 5) : 15 / steps + draw(1, 5), steps);
@@ -33,7 +33,7 @@ static const char *draw_net(const char *type)
         n += (size_t)snprintf(text + n, room - n,
                               "channels=3\nwidth=%d\nheight=%d\n[convolutional]\nfilters=%d\n"
                               "size=11\npad=1\nactivation=tanh\n",
-                              side, draw(3, 8), whole ? 16 : draw(1, most));
+                              side, draw(4, 8), whole ? 16 : draw(1, most));
     else
         n += (size_t)snprintf(text + n, room - n, "inputs=%d\n", draw(1, most));
     for (int layers = draw(1, 2); layers--;) {
@@ -65,14 +65,27 @@ static double norm(const float *x, size_t n, double factor, const float *less)
     return sqrt(sum);
 }
 
-/* How far the gradients are off, as a share of their length: of the worst param. */
+static double longest_gradient(struct rig *r)
+{
+    double longest = 0;
+    for (int i = 0; i < r->n_params; i++) {
+        float *x = rig_gradient(r, i);
+        longest = fmax(longest, norm(x, r->params[i].n, 1, NULL));
+        free(x);
+    }
+    return longest;
+}
+
+/* How far the gradients are off, as a share of their length: of the worst param. What is short
+ * beside the longest one is a difference of large terms, and may be off by a share of these. */
 static double apart(struct rig *a, double scale, struct rig *b)
 {
-    double worst = 0;
+    double worst = 0, least = longest_gradient(b) / 16;
     REQUIRE(a->n_params == b->n_params);
     for (int i = 0; i < a->n_params; i++) {
         float *x = rig_gradient(a, i), *y = rig_gradient(b, i);
         double off = norm(x, a->params[i].n, scale, y), length = norm(y, a->params[i].n, 1, NULL);
+        length = fmax(length, least);
         if (!(off <= worst * length)) worst = length > 0 ? off / length : INFINITY;
         free(x);
         free(y);
