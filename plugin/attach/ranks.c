@@ -279,8 +279,16 @@ static void check_sync_bn(const struct amp_session *s)
     amp_fail_key(s->cfg, "subdivisions", err);
 }
 
+static void (*give_up_session)(struct amp_session *, const char *why);
+
+static void give_up(void *user, const char *why)
+{
+    give_up_session(user, why);
+}
+
 void amp_ranks_join(struct amp_session *s, int (*signal)(void),
-                    void (*save)(struct amp_session *, const char *why))
+                    void (*save)(struct amp_session *, const char *why),
+                    void (*leave)(struct amp_session *, const char *why))
 {
     char message[300];
     if (!amp_group_is_on()) return;
@@ -297,6 +305,8 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void),
     s->spread.sync_bn = s->options.sync_bn;
     s->spread.bucket_mb = s->options.bucket_mb;
     s->spread.signal = signal;
+    s->spread.give_up = give_up;
+    give_up_session = leave;
     check_sync_bn(s);
     amp_spread_join(&s->spread, &s->step);
     save_session = save;

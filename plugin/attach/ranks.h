@@ -16,9 +16,10 @@ void amp_ranks_start(struct amp_options *);
 char *amp_ranks_cfg(struct amp_session *, char *file, struct amp_cfg_variant *variant);
 /* Call when the session is complete: it will run its share of every step. signal: asks this
  * process to stop; 0: none. save: another process is lost or cannot go on, and this one has to save
- * the last finished step; does not return. */
+ * the last finished step; does not return. leave: this process alone cannot go on; neither. */
 void amp_ranks_join(struct amp_session *, int (*signal)(void),
-                    void (*save)(struct amp_session *, const char *why));
+                    void (*save)(struct amp_session *, const char *why),
+                    void (*leave)(struct amp_session *, const char *why));
 
 /* The program has read this list of training images. */
 void amp_ranks_note_list(const char *path);

@@ -18,9 +18,13 @@ enum { COMPARED_EVERY = 100 };
 
 /* ---- arrays of the backend ---- */
 
+/* Not the step's stop: that is for what all processes see. */
 static void no_room(const struct amp_step *s)
 {
-    s->stop(s->user, "out of memory for what the processes exchange.");
+    const struct amp_spread *spread = s->peers->user;
+    spread->give_up(s->user,
+                    "out of memory for what the processes exchange: raise subdivisions, or "
+                    "set amp_bucket_mb=0 if GPUs exchange by NCCL");
 }
 
 static void *room_for(const struct amp_step *s, size_t n, size_t size)

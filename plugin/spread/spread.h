@@ -28,6 +28,8 @@ struct amp_spread {
     double in_passes_took;  /* seconds of exchanges in this step's passes, waiting included */
     double bucket_mb;    /* MiB of gradients that leave at once, while backward runs; 0: after it */
     int (*signal)(void); /* asks this process to stop; 0: none */
+    /* This process alone cannot go on: ends it, and the others by their beats. user: the step's. */
+    void (*give_up)(void *user, const char *why);
     int agreed;          /* the signal that all obey after this step; 0: none */
     struct amp_scaler begun; /* as the step began */
     struct amp_ahead ahead;  /* not with ordered */
@@ -37,7 +39,7 @@ struct amp_spread {
 };
 
 /* Call once, before the first training pass: from now on this process runs its share of the step's
- * passes. The struct's ordered, bf16, sync_bn, bucket_mb and signal are set. */
+ * passes. The struct's ordered, bf16, sync_bn, bucket_mb, signal and give_up are set. */
 void amp_spread_join(struct amp_spread *, struct amp_step *);
 
 /* Puts everything but Darknet's own counts back to where it was when the step under way began.

@@ -16,16 +16,30 @@ static int wants(const char *fault)
     return wanted && !strcmp(wanted, fault);
 }
 
+static _Atomic int steps; /* that have begun */
+
+/* room: in rank FAULT_RANK memory ends in step 6, where an exchange wants some (spread.c,
+ * room_for: a whole number of doubles and one byte). */
+extern void *__libc_malloc(size_t);
+void *malloc(size_t n);
+void *malloc(size_t n)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *ends = getenv("FAULT_RANK");
+    if (steps == 6 && n > 300 && n % 8 == 1 && wants("room") && rank && ends && !strcmp(rank, ends))
+        return NULL;
+    return __libc_malloc(n);
+}
+
 /* drift: after 20 steps rank 1 has another weight than the others, as a bad memory module makes
  * it. */
 float train_network(network *net, data d)
 {
-    static int steps;
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     float (*next)(network *, data);
     *(void **)&next = dlsym(RTLD_NEXT, "train_network");
+    steps++;
     float loss = next(net, d);
-    if (wants("drift") && ++steps == 20 && rank && !strcmp(rank, "1"))
+    if (wants("drift") && steps == 20 && rank && !strcmp(rank, "1"))
         net->layers[0].weights[0] += 1e-6f;
     return loss;
 }

@@ -168,6 +168,20 @@ def check_memory(root, ranks=None):
         check_resumed(folder, said, whole)
 
 
+def check_room(root, ranks=None):
+    """The same where the exchange itself wants memory."""
+    for rank in ranks or [DRAW.randrange(RANKS)]:
+        folder = make(root / str(rank), FAST, iterations=ITERATIONS)
+        process = start(folder, RANKS, program=STOCK,
+                        env=dict(FAULT="room", FAULT_RANK=str(rank), PRELOAD=FAULTS + ":" + PLUGIN))
+        said = end(process, 1)[1]
+        assert re.search(r"rank %d on \S+ cannot go on, in iteration 6: out of memory for what the processes exchange"
+                         % rank, said), said
+        saved = re.findall(r"The state after iteration 5 is saved\. .*: \S*toy.cfg (\S+)\n", said)
+        assert len(saved) == 1, said
+        train(folder, RANKS, saved[0])
+
+
 def check_late(root):
     """A process that only takes long is named again and again, and the run goes on."""
     whole = split(make(root / "whole", ORDERED, iterations=20))
@@ -216,7 +230,7 @@ def check_drift(root):
 def main():
     processes.skip_without_mpi()
     print("AMP_TEST_SEED=%d" % SEED)
-    by_rank = [check_stopped, check_killed, check_busy_rank_0, check_gone, check_memory]
+    by_rank = [check_stopped, check_killed, check_busy_rank_0, check_gone, check_memory, check_room]
     once = [check_late, check_without_threads, check_drift]
     chosen = [globals()[word] for word in sys.argv[6:] if word.startswith("check_")]  # of a developer
     every = "--all" in sys.argv

@@ -174,7 +174,7 @@ def check_statistics(root):
     """By NCCL they are added up in FP32, on the host in double."""
     found = {}
     for way in "nccl", "host":
-        folder = make(root / way, FAST + ON_GPU + "amp_dtype=fp32\n", iterations=1)
+        folder = make(root / way, FAST + ON_GPU + "amp_dtype=fp32\n", iterations=6)
         train(folder, 3, **settings(**({} if way == "nccl" else {"NCCL_HOST_VERSION": "21703"})))
         found[way] = processes.weights_of(folder)
     worst = max(abs(a - b) / max(abs(a), 1e-3) for a, b in zip(found["nccl"], found["host"]))
