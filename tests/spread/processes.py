@@ -296,7 +296,7 @@ def check_wire(root):
     assert 0 < far < 3 * 2 ** -7 * step, far / step
     train(make(root / "long", FAST + "amp_wire=bf16\n", iterations=101, subdivisions=3, batch=6), 3)
     folder = make(root / "refused", ORDERED + "amp_wire=bf16\n")
-    refused(folder, 2, "amp_wire=bf16: amp_reduce=ordered in line ", "allowed with it: fp32")
+    refused(folder, 2, "amp_wire=bf16: amp_reduce=ordered in line ", "needs amp_wire=fp32")
 
 
 def check_without_seed(root):

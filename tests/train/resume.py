@@ -312,6 +312,7 @@ def check_average(root):
 def check_other_cfg(root):
     """The same parameters, otherwise another cfg: training goes on with the state and says nothing."""
     folder = toyset.make(root / "other_cfg", net_keys=AMP)
+    change_cfg(folder, "burn_in=10", "burn_in=1")  # a longer one than the run would be named
     train(folder, 3, "a.backup")
     change_cfg(folder, "activation=leaky", "activation=relu")
     said = train(folder, 1, "b.backup", "a.backup")
