@@ -137,7 +137,7 @@ static void check_inference(struct amp_session *s)
         fprintf(stderr,
                 "darknet-amp: %s of layer %d does not fit FP16 (largest %.3g); inference runs it "
                 "in FP32 from now on\n",
-                amp_watch_name(f.tensor), f.layer, f.magnitude);
+                amp_fault_tensor(&f, s->desc), f.layer, f.magnitude);
         amp_session_demote_inference(s, &f);
         /* The view is the last layer's by now, with that layer's input. Layer 0 needs the
          * images. */
@@ -340,7 +340,7 @@ static void report(const struct amp_session *s, int64_t redone_before, struct am
     result->layer = step->fault.layer;
     result->left_fp16 = step->fault.class == AMP_FAULT_FORWARD;
     result->gradient = step->fault.class == AMP_FAULT_BACKWARD;
-    result->tensor = amp_watch_name(step->fault.tensor);
+    result->tensor = amp_fault_tensor(&step->fault, step->graph->net);
     result->magnitude = step->fault.magnitude;
 }
 

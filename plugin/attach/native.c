@@ -187,11 +187,13 @@ static void lstm_state(layer *l, bool device, float *state[3])
 }
 
 /* State moves in forward, before anyone knows whether the step counts. Listed with the rolling
- * statistics, it is saved at the start of a step and put back if the step is skipped. */
+ * statistics, it is saved at the start of a step and put back if the step is skipped. Darknet's
+ * crnn, and on the CPU its rnn, begin every pass from zero. */
 static void list_carried(struct lister *out, layer *l)
 {
     size_t n = (size_t)l->batch * (size_t)l->outputs;
-    if (l->type == GRU) list_rolling(out, AMP_SIDE(out->device, l, state), n, true);
+    if (l->type == GRU || (l->type == RNN && out->device))
+        list_rolling(out, AMP_SIDE(out->device, l, state), n, true);
     if (l->type != LSTM) return;
     float *state[3];
     lstm_state(l, out->device, state);

@@ -68,9 +68,10 @@ static void begin_backward(layer l, network net)
     AMP_USE(gradient_array)(l.output, l.outputs * l.batch, l.activation, l.delta);
     if (l.batch_normalize)
         AMP_USE(backward_batchnorm_layer)(l, net);
-    else
-        AMP_USE(backward_bias)
-    (l.bias_updates, l.delta, l.batch, l.out_c, l.out_h * l.out_w);
+    else {
+        int pixels = l.out_h * l.out_w;
+        AMP_USE(backward_bias)(l.bias_updates, l.delta, l.batch, l.out_c, pixels);
+    }
 }
 
 /* ---- on a device ---- */
@@ -93,9 +94,10 @@ static void begin_backward_gpu(layer l, network net)
     AMP_USE(gradient_array_gpu)(l.output_gpu, l.outputs * l.batch, l.activation, l.delta_gpu);
     if (l.batch_normalize)
         AMP_USE(backward_batchnorm_layer_gpu)(l, net);
-    else
-        AMP_USE(backward_bias_gpu)
-    (l.bias_updates_gpu, l.delta_gpu, l.batch, l.out_c, l.out_h * l.out_w);
+    else {
+        int pixels = l.out_h * l.out_w;
+        AMP_USE(backward_bias_gpu)(l.bias_updates_gpu, l.delta_gpu, l.batch, l.out_c, pixels);
+    }
 }
 #else
 static void finish_forward_gpu(layer l, network net)

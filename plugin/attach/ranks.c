@@ -259,12 +259,18 @@ static void check_sync_layers(const struct amp_session *s)
 }
 
 /* Pass k of every process is part of one larger pass. */
-static void check_sync_bn(const struct amp_session *s)
+static void check_sync_bn(struct amp_session *s)
 {
     char err[400], even[300];
     int passes = s->desc->subdivisions, batch = s->desc->batch * passes, size = amp_group_size();
     if (!s->options.sync_bn) return;
     check_sync_layers(s);
+    if (!s->plan->synced_forward) {
+        if (!amp_group_rank())
+            fprintf(stderr, "darknet-amp: amp_sync_bn=1 changes nothing: no batch-norm learns\n");
+        s->options.sync_bn = false;
+        return;
+    }
     if (passes % size == 0) return;
     amp_share_even(batch, size, even, sizeof even);
     int used = snprintf(err, sizeof err,
@@ -302,12 +308,12 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void),
     }
     s->spread.ordered = s->options.reduce == AMP_REDUCE_ORDERED;
     s->spread.bf16 = s->options.wire == AMP_WIRE_BF16;
-    s->spread.sync_bn = s->options.sync_bn;
     s->spread.bucket_mb = s->options.bucket_mb;
     s->spread.signal = signal;
     s->spread.give_up = give_up;
     give_up_session = leave;
     check_sync_bn(s);
+    s->spread.sync_bn = s->options.sync_bn;
     amp_spread_join(&s->spread, &s->step);
     save_session = save;
     s->log.place = amp_group_rank(); /* only rank 0 writes amp_log and progress */

@@ -188,16 +188,18 @@ static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
 
 /* NULL if the layer goes on exactly. between: the run stopped between two draws of a size; Darknet
  * draws one every ten iterations, counted from where a run starts. */
-static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
+static const char *why_not_exact(const struct amp_layer_desc *l, bool between, bool device)
 {
     if (l->dontsave || l->dontload || l->dontloadscales || l->numload)
         return "the cfg keeps parameters of it out of the weights file";
     if (l->random && between) return "random=1 draws its sizes at other iterations";
-    return amp_layer_is_recurrent(l) ? "its recurrent state starts from zero" : NULL;
+    /* As list_carried in native.c. */
+    bool carries = l->type == AMP_GRU || l->type == AMP_LSTM || (l->type == AMP_RNN && device);
+    return carries ? "its recurrent state starts from zero" : NULL;
 }
 
 /* One reason is enough: the first layer that has one. */
-static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
+static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration, bool device)
 {
     if (net->auto_subdivisions)
         fprintf(stderr,
@@ -205,7 +207,7 @@ static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
                 "there too\n",
                 net->subdivisions);
     for (int i = 0; i < net->n; i++) {
-        const char *why = why_not_exact(&net->layers[i], iteration % 10 != 0);
+        const char *why = why_not_exact(&net->layers[i], iteration % 10 != 0, device);
         if (!why) continue;
         fprintf(stderr,
                 "mixed precision: not exactly the run that stopped, because of layer %d (%s): %s\n",
@@ -242,7 +244,7 @@ static void restore(struct amp_session *s)
     if (amp_sidecar_restore(s->sidecar, &state.run, err, sizeof err)) amp_fail(err);
     put_back(s, &state);
     tell_resumed(s, &state.run);
-    tell_not_exact(s->desc, amp_iterations_in(s->net, state.run.seen));
+    tell_not_exact(s->desc, amp_iterations_in(s->net, state.run.seen), s->device);
     amp_run_state_free(s, &state);
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net.h"
 #include "kernels/kernels.h"
 
 /* ==== faults ====
@@ -36,6 +37,12 @@ const char *amp_watch_name(enum amp_watch w)
                                                    "dW",
                                                    "dbias"};
     return w < AMP_WATCHES ? names[w] : "none";
+}
+
+const char *amp_fault_tensor(const struct amp_fault *f, const struct amp_net_desc *net)
+{
+    bool recurrent = f->layer >= 0 && amp_layer_is_recurrent(&net->layers[f->layer]);
+    return recurrent && f->tensor == AMP_WATCH_Y ? "input of a product" : amp_watch_name(f->tensor);
 }
 
 static struct amp_fault fault(enum amp_fault_class class, int layer, enum amp_watch w,

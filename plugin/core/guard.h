@@ -9,6 +9,8 @@
 
 #include "options.h"
 
+struct amp_net_desc;
+
 /* ==== faults ====
  *
  * Finds out what went wrong in a pass, from the magnitudes that the kernels recorded.
@@ -67,6 +69,8 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
 bool amp_fault_before(const struct amp_fault *a, const struct amp_fault *b);
 
 const char *amp_watch_name(enum amp_watch);
+/* The same, of a fault: in a recurrent layer AMP_WATCH_Y is something else than in others. */
+const char *amp_fault_tensor(const struct amp_fault *, const struct amp_net_desc *);
 
 /* Steps within a window in which a layer left FP16: no coincidence. */
 #define AMP_MANY_DEMOTIONS 3

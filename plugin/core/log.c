@@ -206,7 +206,7 @@ void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verd
     flockfile(log->out); /* threads of other networks print lines too */
     fprintf(log->out,
             "mixed precision: %s%s of layer %d (%s) %s (largest %.3g, subdivision %d%s%s)",
-            log->who, amp_watch_name(f->tensor), f->layer,
+            log->who, amp_fault_tensor(f, log->net), f->layer,
             amp_layer_type_name(log->net->layers[f->layer].type), description(f), f->magnitude,
             subdivision, image ? ", image " : "", image ? image : "");
     if (new_scale != old_scale)

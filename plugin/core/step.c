@@ -41,7 +41,7 @@ static void stop_for_fault(struct amp_step *s, const char *why)
     const struct amp_fault *f = &s->fault;
     amp_divergence_describe(&s->divergence, losses, sizeof losses);
     snprintf(text, sizeof text, "%s: %s of layer %d (%s), largest magnitude %.3g; %s", why,
-             amp_watch_name(f->tensor), f->layer,
+             amp_fault_tensor(f, s->graph->net), f->layer,
              f->layer >= 0 ? amp_layer_type_name(s->graph->net->layers[f->layer].type) : "none",
              f->magnitude, losses);
     stop(s, text, "mixed_precision=0 in a layer's section keeps that layer in FP32",

@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Iterations from one comparison of the weights to the next. Darknet saves every 100. */
-enum { COMPARED_EVERY = 100 };
+enum { SAVED_EVERY = 100 }; /* iterations, by Darknet's detector */
 
 /* ---- arrays of the backend ---- */
 
@@ -352,6 +351,14 @@ static size_t iteration_of(const struct amp_step *s)
     return (s->graph->seen - 1) / ((size_t)s->graph->net->batch * (size_t)s->subdivisions) + 1;
 }
 
+/* Weights that are about to be saved are compared first. */
+static bool is_saved_after(const struct amp_spread *spread, const struct amp_step *s)
+{
+    size_t iteration = iteration_of(s);
+    return iteration % SAVED_EVERY == 0 || spread->agreed ||
+           iteration == (size_t)s->graph->net->max_batches;
+}
+
 static void agree(void *user, struct amp_step *s)
 {
     struct amp_spread *spread = user;
@@ -359,7 +366,7 @@ static void agree(void *user, struct amp_step *s)
         spread_end(spread, s);
     else
         vote(spread, s);
-    if (iteration_of(s) % COMPARED_EVERY == 0) compare_weights(s);
+    if (is_saved_after(spread, s)) compare_weights(s);
 }
 
 /* The scaler counts steps when they end. */

@@ -1,5 +1,6 @@
 /* From watch words to the class, layer and tensor of a fault. */
 #include "plugin/core/guard.h"
+#include "plugin/core/net.h"
 
 #include "tests/rig/harness.h"
 
@@ -206,6 +207,21 @@ AMP_TEST(every_word_has_a_name_of_its_own)
         for (int b = 0; b < a; b++)
             CHECK(strcmp(amp_watch_name((enum amp_watch)a), amp_watch_name((enum amp_watch)b)));
     CHECK_STR(amp_watch_name(AMP_WATCHES), "none");
+}
+
+AMP_TEST(what_a_recurrent_layer_reads_is_no_input_of_batch_norm)
+{
+    struct amp_layer_desc layers[] = {{.type = AMP_LSTM}, {.type = AMP_CONVOLUTIONAL}};
+    struct amp_net_desc net = {.n = 2, .layers = layers};
+    struct amp_fault f = {AMP_FAULT_FORWARD, 0, AMP_WATCH_Y, INFINITY};
+    CHECK_STR(amp_fault_tensor(&f, &net), "input of a product");
+    f.tensor = AMP_WATCH_WEIGHTS;
+    CHECK_STR(amp_fault_tensor(&f, &net), "weights");
+    f.tensor = AMP_WATCH_Y;
+    f.layer = 1;
+    CHECK_STR(amp_fault_tensor(&f, &net), "batch-norm input");
+    f.layer = -1;
+    CHECK_STR(amp_fault_tensor(&f, &net), "batch-norm input");
 }
 
 /* ---- layers that leave FP16 ---- */

@@ -58,7 +58,7 @@ def check_emulated(root):
 
 
 def check_alone(root):
-    """In one process, launched or not, the key changes nothing, which is said once."""
+    """In one process, launched or not, and without batch-norm the key changes nothing, which is said once."""
     plain = make(root / "plain", FAST, iterations=5)
     assert "amp_sync_bn" not in train(plain, 0)
     for n in 0, 1:
@@ -66,6 +66,9 @@ def check_alone(root):
         said = train(folder, n)
         assert said.count("darknet-amp: amp_sync_bn=1 changes nothing: one process trains\n") == 1, said
         assert pair(folder) == pair(plain)
+    without = make(root / "without", SYNCED, iterations=5, changes=(("batch_normalize=1\n", ""),))
+    said = train(without, 2)
+    assert said.count("darknet-amp: amp_sync_bn=1 changes nothing: no batch-norm learns\n") == 1, said
 
 
 def logged(folder):

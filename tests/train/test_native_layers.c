@@ -421,6 +421,20 @@ static void check_replay(const struct subject *t, const struct passes *p,
     forget(&once);
 }
 
+/* The net as every run of it starts, and what it is trained on. */
+static network *draw_start(const struct subject *t, struct record *start, struct passes *p)
+{
+    gpu_index = -1; /* in a GPU build */
+    srand((unsigned)test_random());
+    network *net = parse(t, "", "");
+    for (int i = 0; i < net->n; i++)
+        complete(&net->layers[i]);
+    list_net(start, net);
+    keep(start);
+    draw_passes(t->truth, net, p);
+    return net;
+}
+
 static void check(const struct subject *t)
 {
     static const struct {
@@ -437,14 +451,7 @@ static void check(const struct subject *t)
     struct record start, stock, fp32, unscaled, other;
     struct passes p;
     char keys[300];
-    gpu_index = -1; /* in a GPU build */
-    srand((unsigned)test_random());
-    network *net = parse(t, "", "");
-    for (int i = 0; i < net->n; i++)
-        complete(&net->layers[i]);
-    list_net(&start, net);
-    keep(&start);
-    draw_passes(t->truth, net, &p);
+    network *net = draw_start(t, &start, &p);
     train(net, &p, &start, ONCE, &stock);
 
     train(parse(t, "mixed_precision=1\namp_dtype=fp32\n", ""), &p, &start, ONCE, &fp32);
@@ -651,15 +658,8 @@ static void check_resumed(const struct subject *t, const char *keys)
 {
     struct record start, whole, halves;
     struct passes p;
-    char path[PATH_MAX];
-    gpu_index = -1; /* in a GPU build */
-    srand((unsigned)test_random());
-    network *net = parse(t, "", "");
-    for (int i = 0; i < net->n; i++)
-        complete(&net->layers[i]);
-    list_net(&start, net);
-    keep(&start);
-    draw_passes(t->truth, net, &p);
+    char path[PATH_MAX], said[20000];
+    network *net = draw_start(t, &start, &p);
     free_network(net);
     train(parse(t, keys, ""), &p, &start, ONCE, &whole);
     net = parse(t, keys, "");
@@ -671,8 +671,11 @@ static void check_resumed(const struct subject *t, const char *keys)
     free_network(net);
     net = parse(t, keys, "");
     load_weights(net, path);
+    struct capture c = capture_begin(2);
     for (int step = STEPS / 2; step < STEPS; step++)
         run_step(net, &p, step);
+    capture_end(c, said, sizeof said);
+    CHECK(strstr(said, "resumed from ") && !strstr(said, "not exactly"));
     list_net(&halves, net);
     end(net, &halves);
     check_same("resumed", &halves, &whole);
