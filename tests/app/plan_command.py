@@ -58,6 +58,15 @@ def check_table(program, elsewhere, path, plan):
     assert "of %.3f GFLOP" % (plan["flop"] / 1e9) in done.stdout, done.stdout
 
 
+def check_figures(plan):
+    """What README and docs say of yolov3.cfg as it is shipped: 608x608, 4 images in a pass."""
+    stock, mixed = (plan["activation_bytes_%s" % kind] for kind in ("fp32", "mixed"))
+    row = "%.0f MiB | | %.0f MiB | %.2fx |" % (stock / 2 ** 20, mixed / 2 ** 20, mixed / stock)
+    for page in "README.md", "docs/results.md":
+        text = (Path(__file__).resolve().parents[2] / page).read_text()
+        assert text.count(row) == 1, "%s: `amp plan` says %s" % (page, row)
+
+
 def check_dtype(program, folder, net):
     """auto depends on the processor, another value does not; both stand in the first line."""
     for key, isa, said in (("", "base", "fp16 (amp_dtype=auto: this CPU multiplies FP32 only"),
@@ -94,6 +103,8 @@ def main():
             plan = check_stock(program, folder, path)
             if path.name in ("yolov3.cfg", "gru.cfg", "darknet9000.cfg"):
                 check_table(program, folder, path, plan)
+            if path.name == "yolov3.cfg":
+                check_figures(plan)
         net = "[net]\nwidth=8\nheight=8\nchannels=3\n"
         check_fails(program, folder, net + "[conv]\n[softmax]\ntree=data/9k.tree\n",
                     "bad.cfg:7: tree=data/9k.tree: there is no such file")
