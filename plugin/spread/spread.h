@@ -30,7 +30,7 @@ struct amp_spread {
     int (*signal)(void); /* asks this process to stop; 0: none */
     /* This process alone cannot go on: ends it, and the others by their beats. user: the step's. */
     void (*give_up)(void *user, const char *why);
-    int agreed;          /* the signal that all obey after this step; 0: none */
+    int agreed;              /* the signal that all obey after this step; 0: none */
     struct amp_scaler begun; /* as the step began */
     struct amp_ahead ahead;  /* not with ordered */
     double exchanged;        /* when the last step's exchange ended */

@@ -268,9 +268,10 @@ AMP_TEST(synchronized_batchnorm)
     CHECK(o.sync_bn);
     CHECK_INT(read_line("amp_sync_bn=0\namp_reduce=ordered"), 0);
     CHECK(!o.sync_bn);
-    check_rejected("[net]\nmixed_precision=1\namp_reduce=ordered\namp_sync_bn=1\n",
-                   "a.cfg:4: amp_sync_bn=1: amp_reduce=ordered in line 3 runs the processes' passes "
-                   "one after another, so that they cannot share batch-norm; allowed with it: 0");
+    check_rejected(
+        "[net]\nmixed_precision=1\namp_reduce=ordered\namp_sync_bn=1\n",
+        "a.cfg:4: amp_sync_bn=1: amp_reduce=ordered in line 3 runs the processes' passes "
+        "one after another, so that they cannot share batch-norm; allowed with it: 0");
 }
 
 AMP_TEST(fixed_scale)
