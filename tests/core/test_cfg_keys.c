@@ -268,8 +268,6 @@ AMP_TEST(values_that_train_something_else)
     check_value("[net]\n[yolo]\nnum=3\nanchors=1,2,3\n",
                 "a.cfg:4: anchors= in [yolo]: 3 numbers; needed: 6, two for each of num=3; Darknet "
                 "would take 0.5 for those that are missing");
-    check_value("[net]\n[region]\nnum=3\nanchors=1,2,3,4,5,6,7\n",
-                "a.cfg:4: anchors= in [region]: 7 numbers; allowed: 6, two for each of num=3");
     check_value("[net]\n[cost]\ntype=SSE\n",
                 "a.cfg:3: type=SSE in [cost]: this Darknet does not know it and would train sse; "
                 "allowed: sse, masked, L1, seg, smooth, wgan");
@@ -376,6 +374,13 @@ static void check_structure(const char *text, const char *message)
     CHECK_INT(amp_cfg_values_check(file, err, sizeof err), *message ? -1 : 0);
     CHECK_STR(err, message);
     amp_cfg_free(file);
+}
+
+AMP_TEST(anchors_beyond_the_last_are_told)
+{
+    check_structure("[net]\n[region]\nnum=3\nanchors=1,2,3,4,5,6,7\n",
+                    "a.cfg:4: anchors= in [region]: 7 numbers; allowed: 6, two for each of num=3");
+    check_structure("[net]\n[region]\nnum=3\nanchors=1,2,3,4,5,6\n", "");
 }
 
 static void check_names_remark(const char *list)
