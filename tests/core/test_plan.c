@@ -413,7 +413,7 @@ static void check_thrift(void)
 {
     for (int b = 0; b < plan->n_buffers; b++) {
         const struct amp_buffer *x = &plan->buffers[b], *n = &needed[b];
-        if (plan->layers[x->layer].products) continue;
+        if (x->layer >= 0 && plan->layers[x->layer].products) continue;
         if (x->bytes != n->bytes || x->first != n->first || x->last != n->last ||
             x->again_last != n->again_last)
             TEST_FAIL(
