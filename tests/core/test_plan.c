@@ -636,6 +636,27 @@ AMP_TEST(a_budget_is_kept)
     }
 }
 
+/* Where a pool keeps twice as many bytes for the places of its maxima as for the maxima, a budget
+ * is kept only if they count. */
+AMP_TEST(a_budget_counts_the_places_of_maxima)
+{
+#define BLOCK(filters, size)                                                                       \
+    "[conv]\nbatch_normalize=1\npad=1\nactivation=leaky\nfilters=" #filters "\nsize=" #size "\n"
+    const char layers[] =
+        BLOCK(16, 3) "[max]\nsize=17\nstride=1\n[max]\nsize=17\nstride=1\n" BLOCK(12, 3)
+            BLOCK(12, 1) BLOCK(8, 3) "[conv]\nfilters=4\nsize=1\nactivation=linear\n[cost]\n";
+    plan_layers("", layers);
+    options.checkpoint_gib = .88 * (double)plan->mixed_bytes / (1 << 30);
+    amp_plan_free(plan);
+    plan = amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
+    REQUIRE(plan);
+    CHECK(!plan->over_budget && plan->flop_again < .5 * plan->flop);
+    check_plan();
+    options.checkpoint_gib = 0;
+    forget();
+#undef BLOCK
+}
+
 AMP_TEST(yolov3_leaves_no_convolution_in_fp32)
 {
     plan_stock("yolov3.cfg");
