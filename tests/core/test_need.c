@@ -7,6 +7,8 @@
 
 #include "plugin/core/layers.h"
 #include "tests/rig/harness.h"
+
+#include "tests/rig/files.h"
 #include "tests/rig/rig.h"
 
 #define LAYERS                                                                                     \
@@ -208,6 +210,40 @@ AMP_TEST(auto_picks_what_fits)
     CHECK(net->subdivisions == 1 && net->batch == 6); /* a small net */
     amp_net_desc_free(net);
     amp_cfg_free(cfg);
+}
+
+static size_t room;
+
+static size_t free_room(struct ampk_context *context)
+{
+    (void)context;
+    return room;
+}
+
+/* It is told in GiB, and tried all the same where it is too little. */
+AMP_TEST(what_auto_chose_is_told)
+{
+    static const char *const said[] = {" GiB of 3.00 that are free\n",
+                                       " of 0.25 that are free, which is too little; trying all "
+                                       "the same\n"};
+    struct ampk_backend backend = ampk_cpu;
+    backend.free_bytes = free_room;
+    for (int little = 0; little < 2; little++) {
+        char text[1000] = "";
+        struct amp_cfg_file *cfg;
+        struct amp_options options;
+        struct amp_net_desc *net = describe("mixed_precision=1\nsubdivisions=auto\n", &cfg);
+        REQUIRE(net && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err));
+        amp_options_settle_dtype(&options, false, false);
+        room = little ? (size_t)1 << 28 : (size_t)3 << 30;
+        struct capture c = capture_begin(2);
+        CHECK_INT(amp_need_settle(net, cfg, &options, &backend, err, sizeof err), 0);
+        capture_end(c, text, sizeof text);
+        CHECK_SAYS(text, "darknet-amp: subdivisions=auto: ");
+        CHECK_SAYS(text, said[little]);
+        amp_net_desc_free(net);
+        amp_cfg_free(cfg);
+    }
 }
 
 AMP_TEST(auto_needs_mixed_precision)

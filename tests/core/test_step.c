@@ -620,6 +620,14 @@ AMP_TEST(the_search_ends_at_the_largest_scale_that_fits_without_losing_a_step)
     }
 }
 
+AMP_TEST(a_search_that_the_first_scale_ends_is_not_told)
+{
+    struct run *run = start("loss_scale_max=1", DETECTOR, &ampk_cpu);
+    CHECK(run_step(run, 0, no_trouble));
+    CHECK(!run->step.scaler.searching && !strstr(said(run), "search done"));
+    end(run);
+}
+
 AMP_TEST(the_search_takes_few_passes)
 {
     struct run *run = start("", DETECTOR, &ampk_cpu);

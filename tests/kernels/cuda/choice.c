@@ -73,6 +73,14 @@ AMP_TEST(a_search_goes_on_while_settings_are_faster)
     end();
 }
 
+AMP_TEST(a_search_goes_from_the_fastest_whichever_is_named_first)
+{
+    begin_search();
+    stub.cudnn[1] = 2, stub.cudnn[2] = 2.5f;
+    CHECK(check_choice(forward(3, AMPK_FP16), 1.25f, NULL) > 0);
+    end();
+}
+
 AMP_TEST(a_search_does_not_begin_where_cublaslt_is_much_faster)
 {
     begin_search();
@@ -161,6 +169,20 @@ AMP_TEST(a_fast_engine_that_is_wrong_is_named_and_left_out)
     stub.cudnn[2] = -1; /* so that it is timed again: it stays left out */
     CHECK_INT(check_choice(forward(3, AMPK_FP16), 3, NULL), 6 + 3 + 3); /* 4 is hopeless */
     end();
+}
+
+AMP_TEST(whole_results_are_compared)
+{
+    static const size_t elements[] = {[AMPK_TC_FORWARD] = 4 * 7 * 7 * 16,
+                                      [AMPK_TC_DATA] = 4 * 9 * 9 * 8,
+                                      [AMPK_TC_WEIGHTS] = 16 * 3 * 3 * 8};
+    for (int pass = AMPK_TC_FORWARD; pass <= AMPK_TC_WEIGHTS; pass++) {
+        begin_engines();
+        compared = 0;
+        CHECK(check_choice(problem((enum ampk_tc_pass)pass, 3, AMPK_FP16), 1, NULL) > 0);
+        CHECK_INT(compared, 2 * elements[pass]);
+        end();
+    }
 }
 
 AMP_TEST(a_slower_engine_that_is_wrong_costs_the_fastest_nothing)

@@ -60,6 +60,7 @@ static struct stub {
 static float host, device[2];
 static int runs, live, allocated; /* plans run; descriptors and memory: not freed, ever taken */
 static int timings, beside;
+static size_t compared; /* bytes of results, the last time */
 static bool faulted;
 static const ampk_rt_stream side = (ampk_rt_stream)&device[1]; /* the other one is NULL */
 
@@ -163,6 +164,7 @@ void ampk_conv_compare(ampk_rt_stream stream, const void *a, const void *b, enum
     (void)stream, (void)dtype;
     const float found[2] = {fabsf(*(const float *)a - *(const float *)b), *(const float *)a};
     CHECK(bytes >= sizeof *found);
+    compared = bytes;
     memcpy(words, found, sizeof found);
 }
 
