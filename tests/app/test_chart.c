@@ -191,6 +191,23 @@ AMP_TEST(words_and_marks)
     amp_chart_free(c);
 }
 
+/* Only a linear axis begins at 0. */
+AMP_TEST(beyond_a_factor_of_ten_the_axis_is_logarithmic)
+{
+    for (int beyond = 0; beyond < 2; beyond++) {
+        unlink(scratch("c.svg"));
+        struct amp_chart *c = open_chart(100, false);
+        REQUIRE(c);
+        for (size_t i = 1; i <= 2; i++) {
+            double loss = i == 1 ? 1 : beyond ? 10.5 : 9.5;
+            amp_chart_add_loss(c, i, loss, loss, 0);
+        }
+        save(c, 2);
+        CHECK_INT(says(" class=\"end loss\">0</text>"), !beyond);
+        amp_chart_free(c);
+    }
+}
+
 AMP_TEST(odd_values)
 {
     unlink(scratch("c.svg"));

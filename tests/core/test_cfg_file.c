@@ -49,6 +49,7 @@ AMP_TEST(sections_keys_values_and_lines)
     CHECK_INT(f->sections[0].entries[0].line, 3);
     CHECK_STR(f->sections[0].entries[1].key, "learning_rate");
     CHECK_STR(f->sections[0].entries[1].value, "0.001");
+    CHECK_STR(f->sections[0].entries[1].written, "0.001");
     CHECK_INT(f->sections[0].entries[1].line, 6);
     CHECK_STR(f->sections[1].name, "[convolutional]");
     CHECK_STR(f->sections[1].entries[0].key, "a");

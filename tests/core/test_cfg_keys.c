@@ -180,6 +180,9 @@ AMP_TEST(keys_without_effect_are_told)
     CHECK_STR(err, "");
     CHECK_STR(notes, "a.cfg:2: workspace_size_limit_MB=4000 in [net]: has no effect in "
                      "this section; likewise batch_normalize (line 4)\n");
+    CHECK_INT(check_keys("[net]\n[max]\nbatch_normalize=1\n[avgpool]\nbatch_normalize=1\n"), 0);
+    CHECK_STR(notes, "a.cfg:3: batch_normalize=1 in [max]: has no effect in this section; likewise "
+                     "batch_normalize (line 5)\n");
 }
 
 AMP_TEST(so_many_keys_that_not_all_are_named)

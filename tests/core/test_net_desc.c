@@ -339,6 +339,9 @@ AMP_TEST(what_this_darknet_would_replace_is_an_error)
                 "instead; allowed: logistic, relu, relie, linear, ramp, tanh, plse, leaky, elu, "
                 "loggy, stair, hardtan, lhtan, selu (a remark is not allowed after a value: put it "
                 "on a line of its own)");
+    check_fails("[max]\nsize=25\nstride=1\npadding=0\n",
+                "a.cfg:7: [max]: its input of 32 x 24 x 8 is too small, the output would be 8 x 0 "
+                "x 8");
     check_fails("[conv]\n[scale_channels]\nfrom=-1\n",
                 "a.cfg:8: [scale_channels]: this Darknet has no such layer; it would leave it "
                 "empty");

@@ -323,6 +323,7 @@ static void check_fused(int j)
     CHECK_INT(readers_of(j - 1), 1);
     CHECK(!before->border_copy);
     CHECK(before->in == p->in && before->out == p->in && p->out == p->in);
+    CHECK(!p->recomputed || before->recomputed);
     if (net->layers[j].type == AMP_SHORTCUT)
         check_fused_sum(j);
     else
@@ -655,6 +656,20 @@ AMP_TEST(a_budget_counts_the_places_of_maxima)
     options.checkpoint_gib = 0;
     forget();
 #undef BLOCK
+}
+
+/* Processes that only infer exchange nothing. */
+AMP_TEST(batch_norm_is_synced_in_training)
+{
+    static const char text[] = "[net]\nmixed_precision=1\namp_sync_bn=1\nwidth=8\nheight=8\n"
+                               "channels=3\n[conv]\nbatch_normalize=1\nfilters=4\n[cost]\n";
+    for (int train = 0; train < 2; train++) {
+        plan_text(text, train);
+        CHECK_INT(plan->synced_forward, train);
+        CHECK_INT(plan->synced_backward, train);
+        CHECK_INT(plan->synced_bytes > 0, train);
+        forget();
+    }
 }
 
 AMP_TEST(yolov3_leaves_no_convolution_in_fp32)
@@ -1309,11 +1324,12 @@ AMP_TEST(every_number_of_the_report)
     free(text);
     free(object);
     plan->over_budget = true;
-    plan->level = AMP_LEVEL_O1;
+    plan->level = AMP_LEVEL_O3;
     plan->dtype_reason = "it is Friday";
     plan->rules = (struct amp_rules){.clip_value = .5};
     text = report_of(false), object = report_of(true);
-    CHECK_SAYS(text, "plan: fp16 (amp_dtype=auto: it is Friday); amp_level=O1 stands for ");
+    CHECK_SAYS(text, "plan: fp16 (amp_dtype=auto: it is Friday); amp_level=O3 stands for "
+                     "amp_dtype=fp16, loss_scale=1\n");
     CHECK_SAYS(text, "; no choice of layers fits in what checkpoint=auto allows, this is the "
                      "least: lower batch, or raise subdivisions\n"
                      "update: optimizer=sgd, clip_grad_value=0.5\n");
