@@ -183,18 +183,11 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
-    ampk_add_squares(const float *parts, unsigned count, float *sum)
-{
-    float all = ampk_block_sum(threadIdx.x < count ? parts[threadIdx.x] : 0.f);
-    if (threadIdx.x == 0) *sum = all;
-}
-
 extern "C" void ampk_cuda_sum_squares(struct ampk_context *ctx, const float *x, size_t n,
                                       float *sum)
 {
-    unsigned count = ampk_loss_parts(n); /* at most AMPK_LOSS_THREADS */
+    unsigned count = ampk_loss_parts(n);
     float *parts = (float *)ampk_cuda_work(ctx, count * sizeof *parts);
     AMPK_LAUNCH(ampk_square, count, AMPK_LOSS_THREADS, 0, ctx->stream, x, n, parts);
-    AMPK_LAUNCH(ampk_add_squares, 1, AMPK_LOSS_THREADS, 0, ctx->stream, parts, count, sum);
+    ampk_add_squares(ctx, parts, count, sum, false);
 }
