@@ -183,6 +183,24 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
+static __global__ void __launch_bounds__(1024)
+    ampk_add_square_parts(const float *parts, unsigned count, float *sum, bool adds)
+{
+    float all = 0;
+    for (unsigned i = threadIdx.x; i < count; i += blockDim.x)
+        all += parts[i];
+    all = ampk_block_sum(all);
+    if (threadIdx.x == 0) *sum = adds ? *sum + all : all;
+}
+
+/* One block, with as many threads as there are parts, 1024 at most. */
+void ampk_add_squares(struct ampk_context *ctx, const float *parts, unsigned count, float *sum,
+                      bool adds)
+{
+    unsigned threads = count < 1024 ? (count / AMPK_WARP + 1) * AMPK_WARP : 1024;
+    AMPK_LAUNCH(ampk_add_square_parts, 1, threads, 0, ctx->stream, parts, count, sum, adds);
+}
+
 extern "C" void ampk_cuda_sum_squares(struct ampk_context *ctx, const float *x, size_t n,
                                       float *sum)
 {

@@ -73,26 +73,11 @@ static inline void ampk_finish_loss(struct ampk_context *ctx, struct ampk_loss_p
     AMPK_LAUNCH(ampk_add_parts, 1, 9 * AMPK_WARP, 0, ctx->stream, parts, sums);
 }
 
-/* ---- sums of squares ---- */
+/* ---- sums of squares (flat.cu) ---- */
 
 /* *sum (+)= the sum of the parts, in an order that their number decides. */
-static __global__ void __launch_bounds__(1024)
-    ampk_add_square_parts(const float *parts, unsigned count, float *sum, bool adds)
-{
-    float all = 0;
-    for (unsigned i = threadIdx.x; i < count; i += blockDim.x)
-        all += parts[i];
-    all = ampk_block_sum(all);
-    if (threadIdx.x == 0) *sum = adds ? *sum + all : all;
-}
-
-/* As many threads as there are parts, 1024 at most. */
-static inline void ampk_add_squares(struct ampk_context *ctx, const float *parts, unsigned count,
-                                    float *sum, bool adds)
-{
-    unsigned threads = count < 1024 ? (count / AMPK_WARP + 1) * AMPK_WARP : 1024;
-    AMPK_LAUNCH(ampk_add_square_parts, 1, threads, 0, ctx->stream, parts, count, sum, adds);
-}
+void ampk_add_squares(struct ampk_context *, const float *parts, unsigned count, float *sum,
+                      bool adds);
 
 /* ---- softmax over channels (losses.cu) ---- */
 
