@@ -227,7 +227,7 @@ AMP_TEST(as_predicted)
         "[shortcut]\nfrom=-1\nactivation=linear\n"
         "[convolutional]\nfilters=256\nsize=3\nstride=2\npad=1\nactivation=leaky\n"
         "[connected]\noutput=50\nactivation=linear\n[cost]\n";
-    static const char *const keys[] = {"", "optimizer=lars\n", "clip_grad_norm=1\n"};
+    static const char *const keys[] = {"", "amp_dtype=fp32\n", "clip_grad_norm=1\n"};
     size_t kept[12];
     for (int k = 0; k < 24; k++) {
         char text[2000], sections[1000];
