@@ -135,8 +135,9 @@ AMP_TEST(parts_of_a_batch_are_found_by_their_rows)
     CHECK(!amp_staging_foresee(d.batch - 1, d.first + 2, 2, &next));
     rows[2][INPUTS - 1] += 1;
     CHECK(!amp_staging_find(rows + 1, 2, &d));
+    amp_staging_drop(rows + IMAGES); /* not of this batch */
     CHECK(amp_staging_find(rows, 2, &d));
-    amp_staging_drop(rows);
+    amp_staging_drop(rows + IMAGES - 1);
     CHECK(!amp_staging_find(rows, 2, &d));
     free_rows();
     amp_staging_tidy();

@@ -3,6 +3,7 @@
 #include "kernels/cuda/runtime/context.h"
 #include "kernels/cuda/conv/conv_kernels.h"
 #include "kernels/cuda/libs/plans.h"
+#include "tests/emulation/emulation.h"
 #include "tests/rig/harness.h"
 
 #include <stdlib.h>
@@ -155,6 +156,7 @@ static void end(void)
 /* In a new context. */
 static bool pays(void)
 {
+    size_t before = emulation_memory().allocations;
     struct ampk_context ctx = {.tensor_core = &tc, .stream = ampk_rt_stream_create()};
     ctx.counters = ampk_rt_alloc(AMPK_COUNTERS * sizeof *ctx.counters);
     ampk_rt_zero(ctx.counters, AMPK_COUNTERS * sizeof *ctx.counters, ctx.stream);
@@ -163,6 +165,7 @@ static bool pays(void)
     ampk_rt_stream_destroy(ctx.stream);
     ampk_rt_free(ctx.counters);
     ampk_rt_free(ctx.work);
+    CHECK_INT(emulation_memory().allocations, before);
     return answer;
 }
 
