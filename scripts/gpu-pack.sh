@@ -7,8 +7,8 @@
 # OUT is a folder, or a tarball if its name ends in .tar.xz or .tar.gz; gpu-check.sh --binaries takes both. Build
 # with
 #   cmake --preset cuda -DAMP_CUDA_ARCHITECTURES=90 -DAMP_OPENCV=OFF && cmake --build --preset cuda
-# A build with OpenCV is refused: it would need some hundred libraries of this machine. CUDA, cuDNN and the C
-# library are not packed, as the other machine or its PyTorch has its own; all other libraries are. The file
+# A build with OpenCV is refused: it would need some hundred libraries of this machine. CUDA, cuDNN, MPI and the
+# C library are not packed, as the other machine or its PyTorch has its own; all other libraries are. The file
 # `commit` says what was built.
 set -eu
 
@@ -40,6 +40,8 @@ mkdir -p "$folder/bin" "$folder/lib" "$folder/tests" "$folder/cfg"
 
 cp "$build/bin/bench_step" "$build/bin/darknet" "$folder/bin/"
 cp "$build/lib/libdarknet.so" "$build/lib/libdarknet_amp.so.1" "$folder/lib/"
+mpi=$build/lib/libdarknet_amp_mpi.so # with the other machine's MPI, whose mpirun starts the processes
+if [ -f "$mpi" ]; then cp "$mpi" "$folder/lib/"; fi
 for test in "$build"/tests/test_*_gpu_* "$build"/tests/gpu_*; do
     if [ -f "$test" ]; then cp "$test" "$folder/tests/"; fi
 done
@@ -50,7 +52,7 @@ cp "$root/cfg/small160.cfg" "$folder/cfg/"
 git -C "$root" describe --always --dirty --abbrev=12 >"$folder/commit" || echo unknown >"$folder/commit"
 
 # Libraries: "NAME => PATH" of ldd, less those that every machine has or must have its own of.
-for program in "$folder"/bin/* "$folder"/lib/* "$folder"/tests/*; do
+for program in "$folder"/bin/* "$folder"/lib/libdarknet.so "$folder"/lib/libdarknet_amp.so* "$folder"/tests/*; do
     ldd "$program" || fail "$program: ldd fails"
 done | sed -n 's/^[[:space:]]*\([^ ]*\) => \(\/[^ ]*\).*/\1 \2/p' | sort -u | while read -r name path; do
     case "$name" in

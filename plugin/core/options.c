@@ -235,9 +235,8 @@ static const struct amp_option_row rows[] = {
     {"amp_bucket_mb", "number", "0 to 1024", "25",
      "GPUs that exchange by NCCL send gradients to each other in pieces of so many MiB, while the "
      "backward pass still computes others ([how](several-processes.md#while-backward-runs)). 0: in "
-     "one piece after it, which needs 4 bytes of memory a parameter less (6 with `amp_wire=bf16`; "
-     "`amp plan --memory` counts neither). Has no effect without NCCL, with `amp_reduce=ordered` "
-     "or with `amp_sync_bn=1`.",
+     "one piece after it, which needs 4 bytes of memory a parameter less (6 with `amp_wire=bf16`). "
+     "Has no effect without NCCL, with `amp_reduce=ordered` or with `amp_sync_bn=1`.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(bucket_mb), .numbers = {0, 1024}},
     {"amp_rank_timeout", "integer", "3 to 86400", "30",
      "Seconds after which one of several processes that gives no sign of life counts as lost: the "

@@ -115,8 +115,8 @@ def test_stages(folder):
     assert "epilogue-sums: exit status 1\ngradient-sums\n" in log_of(folder)["conformance"], log_of(folder)
 
 
-EVERY_STAGE = ["device-properties", "conformance", "bench", "invariants", "loss-curves", "profile", "memcheck",
-               "racecheck", "engines", "leaky-slope"]
+EVERY_STAGE = ["device-properties", "conformance", "bench", "invariants", "loss-curves", "processes", "profile",
+               "memcheck", "racecheck", "engines", "leaky-slope"]
 
 
 def test_all_stages(folder):

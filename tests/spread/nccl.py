@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -205,6 +206,22 @@ def check_python_packages(root):
     assert "exchange by NCCL 2.18.0" in said, said
 
 
+def check_one(root):
+    """One process that exchanges with itself has the bytes of one that does not. As scripts/gpu-check.sh does it where
+    there is a GPU; there, two processes have the same one."""
+    stage = [sys.executable, Path(__file__).resolve().parents[1] / "gpu/processes.py", EMULATED, ON_GPU.strip()]
+    found = dict(os.environ, **settings()["env"])
+    done = subprocess.run(stage, capture_output=True, text=True, env=dict(found, AMPK_EMULATION_CARD="the only one"))
+    assert done.returncode == 0 and done.stdout.endswith("NCCL 2.18.0\nas they must be\n"), done
+    without = dict(found, AMPK_EMULATION_CARD="the only one", NCCL_HOST_VERSION="21703")
+    done = subprocess.run(stage, capture_output=True, text=True, env=without)
+    assert done.returncode == 77 and "\nno NCCL 2.18 or later; two processes through the host" in done.stdout, done
+    done = subprocess.run(stage, capture_output=True, text=True, env=found)  # two cards
+    assert done.returncode == 1 and "two processes on one GPU did not go through the host" in done.stderr, done
+    done = subprocess.run(stage, capture_output=True, text=True, env=dict(found, PATH="/nowhere"))
+    assert done.returncode == 77 and done.stdout == "no mpirun in the PATH\n", done
+
+
 def check_different_calls(root):
     """The stand-in names both."""
     folder = make(root / "differ", FAST + ON_GPU)
@@ -236,7 +253,7 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         for check in chosen or ([check_lost] if "--lost" in sys.argv else [
                 check_ordered, check_default, check_ahead, check_one_rank, check_demoted, check_during, check_statistics,
-                check_without, check_python_packages, check_different_calls]):
+                check_without, check_python_packages, check_one, check_different_calls]):
             began = time.monotonic()
             check(Path(root) / check.__name__)
             print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
