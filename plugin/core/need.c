@@ -14,8 +14,6 @@ static const size_t program_bytes = (size_t)112 << 20;
  * device's memory (conv_choice.c). Unverified on hardware. */
 static const size_t device_libraries = (size_t)256 << 20;
 enum { DEVICE_WORK_SHARE = 16 };
-/* An MPI library, as measured with Open MPI 4.1. */
-static const size_t mpi_bytes = (size_t)30 << 20;
 /* Smaller arrays of Darknet's on a device get memory also if nobody uses them (device_memory.c). */
 static const size_t large_bytes = (size_t)1 << 20;
 
@@ -93,7 +91,7 @@ static size_t exchanges(const struct amp_fitter *f, const struct amp_net_desc *n
     if (f->device_bytes && o->bucket_mb > 0 && !o->sync_bn) return n * (bf16 ? 6 : 4);
     if (bf16) return (n < ROUNDED_AT_ONCE ? n : ROUNDED_AT_ONCE) * (f->device_bytes ? 2 : 4);
     if (f->device_bytes) return 0;
-    return (n < ADDED_AT_ONCE ? n : ADDED_AT_ONCE) * sizeof(float) + mpi_bytes;
+    return (n < ADDED_AT_ONCE ? n : ADDED_AT_ONCE) * sizeof(float);
 }
 
 struct amp_need amp_need_of(const struct amp_fitter *f, const struct amp_net_desc *net,

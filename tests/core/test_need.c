@@ -213,8 +213,10 @@ AMP_TEST(what_fits_in_each)
     CHECK(fit.subdivisions == 5 && fit.batch % 5 == 0 && fit.images <= 5);
     a.options.sync_bn = true;
     a.fitter.processes = 3;
-    CHECK_INT(amp_fit_subdivisions(&a.fitter, 12, each_takes(&a, 3, 12, 4), &fit, err, sizeof err),
-              0);
+    size_t four = each_takes(&a, 3, 12, 4), six = each_takes(&a, 3, 12, 6);
+    size_t bytes = four > six ? four : six;
+    CHECK(bytes < each_takes(&a, 3, 12, 3));
+    CHECK_INT(amp_fit_subdivisions(&a.fitter, 12, bytes, &fit, err, sizeof err), 0);
     CHECK_INT(fit.subdivisions, 6); /* 4 passes would fit */
     amp_cfg_free(a.cfg);
 }

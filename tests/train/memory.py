@@ -83,7 +83,7 @@ def check_several(folder, keys, batch, subdivisions, processes):
     print("several processes, %r: %d bytes predicted, %s taken" % (keys, predicted, peaks))
     for peak in peaks:
         assert abs(predicted / peak - 1) < TOLERANCE, (keys, processes, predicted, peaks)
-    return predicted
+    return predicted, sum(peaks) / processes
 
 
 def check_fits(folder):
@@ -132,8 +132,9 @@ def main():
             return
         ordered = check_several(folder / "ordered", "amp_reduce=ordered", 16, 4, 2)
         copied = check_several(folder / "several", "", 16, 4, 2)
-        rounded = check_several(folder / "rounded", "amp_wire=bf16", 16, 4, 3)
-        assert ordered < rounded < copied
+        check_several(folder / "rounded", "amp_wire=bf16", 16, 4, 3)
+        said, took = copied[0] - ordered[0], copied[1] - ordered[1]  # what MPI adds up in
+        assert said > 10 << 20 and abs(took / said - 1) < .4, (said, took)
 
 
 main()
