@@ -490,7 +490,7 @@ float amp_ranks_end_step(struct amp_session *s, network *net, float loss)
     amp_ranks_speak();
     amp_group_note(0, false);
     finished = amp_iterations_in(net, *net->seen) >= (size_t)net->max_batches;
-    return (float)(s->step.told_sum / (double)images);
+    return s->step.told_sum / (float)images;
 }
 
 int amp_ranks_share_batch(const struct amp_session *s, int *n)

@@ -110,6 +110,7 @@ def check_ends(root, ranks=None):
             process = start(folder, RANKS, env=dict(OMPI_MCA_orte_abort_on_non_zero_status="0"))
             wait_for(process, 10)
             ends = ends_of(process, rank)
+            process.kill()  # it waits on, as no rank has taken leave of it
             process.communicate()
             print("  rank %d stops: others end after %s s" % (rank, ends))
             if len(ends) == RANKS - 1 and max(ends.values()) < TIMEOUT + 2 + MORE:
