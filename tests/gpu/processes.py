@@ -49,9 +49,9 @@ def missing():
     return "%s needs %s" % (MODULE.name, ", ".join(found)) if found else None
 
 
-def train(folder, n, keys, steps=8, **changes):
+def train(folder, n, keys, steps=4, **changes):
     """What it said, and its weights and sidecar. n: processes; 0: without mpirun."""
-    data = toyset.make(folder, images=16, size=64, batch=8, max_batches=steps, 
+    data = toyset.make(folder, images=16, batch=8, max_batches=steps, 
                        net_keys="seed=1\nmixed_precision=1\n" + KEYS + keys)
     text = (data / "toy.cfg").read_text().replace("subdivisions=2", "subdivisions=4").replace("burn_in=10", "burn_in=0")
     for key, value in changes.items():
