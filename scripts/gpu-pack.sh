@@ -40,8 +40,6 @@ mkdir -p "$folder/bin" "$folder/lib" "$folder/tests" "$folder/cfg"
 
 cp "$build/bin/bench_step" "$build/bin/darknet" "$folder/bin/"
 cp "$build/lib/libdarknet.so" "$build/lib/libdarknet_amp.so.1" "$folder/lib/"
-mpi=$build/lib/libdarknet_amp_mpi.so # with the other machine's MPI, whose mpirun starts the processes
-if [ -f "$mpi" ]; then cp "$mpi" "$folder/lib/"; fi
 for test in "$build"/tests/test_*_gpu_* "$build"/tests/gpu_*; do
     if [ -f "$test" ]; then cp "$test" "$folder/tests/"; fi
 done
@@ -52,7 +50,7 @@ cp "$root/cfg/small160.cfg" "$folder/cfg/"
 git -C "$root" describe --always --dirty --abbrev=12 >"$folder/commit" || echo unknown >"$folder/commit"
 
 # Libraries: "NAME => PATH" of ldd, less those that every machine has or must have its own of.
-for program in "$folder"/bin/* "$folder"/lib/libdarknet.so "$folder"/lib/libdarknet_amp.so* "$folder"/tests/*; do
+for program in "$folder"/bin/* "$folder"/lib/* "$folder"/tests/*; do
     ldd "$program" || fail "$program: ldd fails"
 done | sed -n 's/^[[:space:]]*\([^ ]*\) => \(\/[^ ]*\).*/\1 \2/p' | sort -u | while read -r name path; do
     case "$name" in
@@ -62,6 +60,14 @@ done | sed -n 's/^[[:space:]]*\([^ ]*\) => \(\/[^ ]*\).*/\1 \2/p' | sort -u | wh
     esac
 done
 strip "$folder"/bin/* "$folder"/lib/* "$folder"/tests/*
+
+# It runs with the other machine's MPI, whose mpirun starts the processes, and lies apart: where there is none, all
+# else runs without it.
+mpi=$build/lib/libdarknet_amp_mpi.so
+if [ -f "$mpi" ]; then
+    mkdir "$folder/lib/darknet-amp"
+    strip -o "$folder/lib/darknet-amp/${mpi##*/}" "$mpi"
+fi
 
 case "$1" in
 *.tar.xz) XZ_OPT=--lzma2=preset=1,dict=64MiB tar -C "$folder" -cJf "$1" . ;;

@@ -27,7 +27,8 @@ import toyset
 
 DARKNET = Path(sys.argv[1]).resolve()
 KEYS = "".join(word + "\n" for word in sys.argv[2:])
-MODULE = DARKNET.parents[1] / "lib/libdarknet_amp_mpi.so"
+MODULE = next((path for path in (DARKNET.parents[1] / "lib" / name / "libdarknet_amp_mpi.so" for name in ("", "darknet-amp"))
+               if path.exists()), None)  # in a build; as scripts/gpu-pack.sh has it
 MPI = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
 SMALL, WHOLE = "amp_bucket_mb=0.001\n", "amp_bucket_mb=0\n"
 ROUNDING = 1e-5  # of the length of an FP32 step
@@ -40,8 +41,8 @@ def skip(why):
 
 def missing():
     """Why there is no MPI; None: there is."""
-    if not MODULE.exists():
-        return "this was built without MPI: no %s" % MODULE.name
+    if not MODULE:
+        return "this was built without MPI: no libdarknet_amp_mpi.so"
     if not shutil.which("mpirun"):
         return "no mpirun in the PATH"
     said = subprocess.run(["ldd", MODULE], capture_output=True, text=True).stdout

@@ -201,6 +201,20 @@ def test_missing_library(folder):
     assert set(ended.values()) == {"skipped"}, ended
 
 
+def test_without_mpi(folder):
+    """One stage is skipped, whatever of MPI is missing."""
+    stand_ins(folder)
+    stages = ["--stages", "device-properties,processes"]
+    skipped = {"device-properties": "pass", "processes": "skipped"}
+    done, ended = check_with(folder, *stages)
+    assert ended == skipped and "built without MPI: no libdarknet_amp_mpi.so" in done.stdout, done
+    make_executable(folder / "binaries/lib/darknet-amp/libdarknet_amp_mpi.so", "")
+    make_executable(folder / "path/mpirun", "")
+    (folder / "missing").write_text("amp_mpi")
+    done, ended = check_with(folder, *stages)
+    assert ended == skipped and "libdarknet_amp_mpi.so needs libcudnn.so.9" in done.stdout and not done.returncode, done
+
+
 def test_benches(folder):
     """What is before bench leaves it the time; runs of other contestants are beside each other."""
     stand_ins(folder)
@@ -439,7 +453,7 @@ test_no_gpu()
 test_arguments()
 test_joined()
 for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_plan, test_first_import,
-             test_missing_library, test_benches, test_sanitizer, test_added_to, test_cut_off, test_fault,
+             test_missing_library, test_without_mpi, test_benches, test_sanitizer, test_added_to, test_cut_off, test_fault,
              test_unpacking, test_pack, test_report, test_other_records):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))
