@@ -22,6 +22,7 @@
 #   bench              280 (170)  speed and memory; outputs and gradients compared with PyTorch's
 #   invariants          45        what must be the same to the bit
 #   loss-curves         40 (30)   losses of FP32 and mixed precision over 200 steps
+#   processes           40        training by NCCL in one process, and two on the card through the host; needs mpirun
 #   profile             20        `amp profile`
 #   memcheck racecheck  80 each   our kernels under compute-sanitizer, if it is installed
 #   engines             90        convolutions against the reference, by the engines that are fastest here
@@ -41,8 +42,9 @@
 #
 #   1. 500 s  gpu-check.sh B --budget 500 --stages device-properties,conformance,bench
 #             by estimate 385 s. Right or wrong, and the first speeds: PyTorch eager, in CUDA graphs, stock, batch 16
-#   2. 500 s  gpu-check.sh B --budget 500 --plans FILE --stages invariants,loss-curves,profile,memcheck,racecheck,engines
-#             by estimate 355 s
+#   2. 500 s  gpu-check.sh B --budget 500 --plans FILE --stages \
+#                 invariants,loss-curves,processes,profile,memcheck,racecheck,engines
+#             by estimate 395 s
 #   3. 500 s  gpu-check.sh B --budget 500 --plans FILE --stages bench -- --no-check --batches 4,16 --rounds 3
 #                 --seconds 0.5 --contestants fixed,torch,torch-graphs,fp16,stock,torch-compile --end-to-end
 #             by estimate 130 s a batch, and torch.compile up to 100 s more: it comes last, and may be cut off
@@ -95,7 +97,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-names="device-properties conformance bench invariants loss-curves profile memcheck racecheck engines leaky-slope"
+names="device-properties conformance bench invariants loss-curves processes profile memcheck racecheck engines leaky-slope"
 [ "$quick" = 0 ] || names="device-properties conformance bench loss-curves leaky-slope"
 case $budget in *[!0-9]* | 0*) fail "--budget $budget: not a number of seconds" ;; esac
 for name in $(echo "$stages" | tr ',' ' '); do
@@ -160,6 +162,7 @@ estimate() {
     conformance) echo $((quick ? 90 : 100)) ;;
     bench) echo $((quick ? 170 : 280)) ;;
     loss-curves) echo $((quick ? 30 : 40)) ;;
+    processes) echo 40 ;;
     invariants) echo 45 ;;
     profile) echo 20 ;;
     leaky-slope) echo 30 ;;
@@ -297,6 +300,7 @@ else
         --contestants fixed,torch,torch-graphs,stock-tf32,fp16 "$@"
     stage invariants bin/darknet python3 "$root/tests/gpu/invariants.py" "$darknet"
     stage loss-curves bin/darknet python3 "$root/tests/gpu/loss_curves.py" "$darknet" --json "$work/losses.json"
+    stage processes bin/darknet python3 "$root/tests/gpu/processes.py" "$darknet"
     stage profile bin/darknet python3 "$root/tests/gpu/profile.py" "$darknet"
     stage memcheck - sh "$part" sanitize memcheck
     stage racecheck - sh "$part" sanitize racecheck

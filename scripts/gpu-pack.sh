@@ -7,8 +7,8 @@
 # OUT is a folder, or a tarball if its name ends in .tar.xz or .tar.gz; gpu-check.sh --binaries takes both. Build
 # with
 #   cmake --preset cuda -DAMP_CUDA_ARCHITECTURES=90 -DAMP_OPENCV=OFF && cmake --build --preset cuda
-# A build with OpenCV is refused: it would need some hundred libraries of this machine. CUDA, cuDNN and the C
-# library are not packed, as the other machine or its PyTorch has its own; all other libraries are. The file
+# A build with OpenCV is refused: it would need some hundred libraries of this machine. CUDA, cuDNN, MPI and the
+# C library are not packed, as the other machine or its PyTorch has its own; all other libraries are. The file
 # `commit` says what was built.
 set -eu
 
@@ -60,6 +60,14 @@ done | sed -n 's/^[[:space:]]*\([^ ]*\) => \(\/[^ ]*\).*/\1 \2/p' | sort -u | wh
     esac
 done
 strip "$folder"/bin/* "$folder"/lib/* "$folder"/tests/*
+
+# It runs with the other machine's MPI, whose mpirun starts the processes, and lies apart: where there is none, all
+# else runs without it.
+mpi=$build/lib/libdarknet_amp_mpi.so
+if [ -f "$mpi" ]; then
+    mkdir "$folder/lib/darknet-amp"
+    strip -o "$folder/lib/darknet-amp/${mpi##*/}" "$mpi"
+fi
 
 case "$1" in
 *.tar.xz) XZ_OPT=--lzma2=preset=1,dict=64MiB tar -C "$folder" -cJf "$1" . ;;

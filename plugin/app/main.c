@@ -46,7 +46,7 @@ static const struct command commands[] = {
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static const char help[] =
-    "Usage: darknet amp plan CFG [--memory GIB] [--json]\n"
+    "Usage: darknet amp plan CFG [--memory GIB] [--processes N] [--json]\n"
     "         what runs in which precision, and why; which batch fits into memory\n"
     "       darknet amp check DATA CFG [WEIGHTS] [--json]\n"
     "         mixed precision and FP32 compared on your own images\n"

@@ -15,6 +15,7 @@
 #include "plugin/core/need.h"
 #include "plugin/core/plan.h"
 #include "plugin/core/text.h"
+#include "plugin/spread/share.h"
 
 static const double gib = 1 << 30;
 
@@ -23,6 +24,7 @@ struct request {
     bool json;
     int gpu;
     double memory; /* GiB; 0: nobody asks */
+    int processes; /* that train together */
 };
 
 /* ---- what fits ---- */
@@ -34,18 +36,30 @@ struct answer {
     double rate; /* the cfg's learning_rate */
 };
 
+static size_t bytes_of(const struct request *r)
+{
+    return (size_t)(r->memory * gib);
+}
+
+static struct amp_fitter fitter_of(const struct request *r, const struct amp_cfg_file *cfg,
+                                   const struct amp_options *options)
+{
+    const struct ampk_backend *backend = amp_machine_backend(options, r->gpu);
+    return (struct amp_fitter){.cfg = cfg,
+                               .options = options,
+                               .backend = backend,
+                               .ours = amp_layers_ours(backend),
+                               .device_bytes = amp_device_bytes(backend, bytes_of(r)),
+                               .processes = r->processes};
+}
+
 static int find_fit(const struct request *r, const struct amp_cfg_file *cfg,
                     const struct amp_options *options, const struct amp_net_desc *net,
                     struct answer *a, char *err, size_t err_size)
 {
     int batch = amp_cfg_int(cfg->sections, "batch", 1);
-    size_t bytes = (size_t)(r->memory * gib);
-    const struct ampk_backend *backend = amp_machine_backend(options, r->gpu);
-    const struct amp_fitter f = {.cfg = cfg,
-                                 .options = options,
-                                 .backend = backend,
-                                 .ours = amp_layers_ours(backend),
-                                 .device_bytes = amp_device_bytes(backend, bytes)};
+    size_t bytes = bytes_of(r);
+    const struct amp_fitter f = fitter_of(r, cfg, options);
     a->rate = amp_cfg_float(cfg->sections, "learning_rate", .001);
     if (amp_fit_predict(&f, batch, net->subdivisions, &a->written, err, err_size)) return -1;
     int fit = amp_fit_subdivisions(&f, batch, bytes, &a->fit, err, err_size);
@@ -64,7 +78,10 @@ static double scaled_rate(const struct answer *a)
 static void print_fit(const struct request *r, const struct answer *a)
 {
     const struct amp_fit *fit = &a->fit, *largest = &a->largest;
-    printf("memory, predicted: the cfg as it is takes %.2f GiB\n", (double)a->written.bytes / gib);
+    bool several = r->processes > 1;
+    printf("memory, predicted: the cfg as it is takes %.2f GiB", (double)a->written.bytes / gib);
+    if (several) printf(" in each of %d processes", r->processes);
+    putchar('\n');
     if (a->fits)
         printf("\nOf %g GiB %d images in a pass take %.2f:\n\n    batch=%d\n    subdivisions=%d\n",
                r->memory, fit->images, (double)fit->bytes / gib, fit->batch, fit->subdivisions);
@@ -72,10 +89,12 @@ static void print_fit(const struct request *r, const struct answer *a)
         printf("\nbatch=%d does not fit into %g GiB: with one image in a pass it takes %.2f. Lower "
                "batch, width or height.\n",
                fit->batch, r->memory, (double)fit->bytes / gib);
-    if (!a->largest_fits || (a->fits && largest->batch == fit->images)) return;
-    printf("\nThe largest batch that fits in one pass takes %.2f GiB. The learning rate goes with "
-           "the batch:\n\n    batch=%d\n    subdivisions=1\n    learning_rate=%.6g\n",
-           (double)largest->bytes / gib, largest->batch, scaled_rate(a));
+    if (!a->largest_fits || (a->fits && largest->images == fit->images)) return;
+    printf(
+        "\nThe largest batch that fits in one pass%s takes %.2f GiB. The learning rate goes with "
+        "the batch:\n\n    batch=%d\n    subdivisions=%d\n    learning_rate=%.6g\n",
+        several ? " of each process" : "", (double)largest->bytes / gib, largest->batch,
+        largest->subdivisions, scaled_rate(a));
 }
 
 static void print_one(const char *key, bool fits, const struct amp_fit *fit, double rate)
@@ -95,6 +114,55 @@ static void print_fit_json(const struct answer *a)
     print_one("largest_fit", a->largest_fits, &a->largest, scaled_rate(a));
 }
 
+/* ---- the pass of each of several processes ---- */
+
+static int settle_auto(const struct request *r, struct amp_net_desc *net,
+                       const struct amp_cfg_file *cfg, const struct amp_options *options, char *err,
+                       size_t err_size)
+{
+    struct amp_fit fit;
+    const struct amp_fitter f = fitter_of(r, cfg, options);
+    int batch = net->batch * net->subdivisions;
+    if (!(r->memory > 0)) {
+        snprintf(err, err_size,
+                 "%s: subdivisions=auto: several processes need a number; --memory GIB says which "
+                 "fits",
+                 cfg->path);
+        return -1;
+    }
+    if (amp_fit_subdivisions(&f, batch, bytes_of(r), &fit, err, err_size) < 0) return -1;
+    net->batch = fit.images;
+    net->subdivisions = fit.subdivisions;
+    return 0;
+}
+
+static int settle_share(const struct request *r, struct amp_net_desc *net,
+                        const struct amp_cfg_file *cfg, char *err, size_t err_size)
+{
+    char possible[300];
+    int all = net->batch * net->subdivisions, batch = amp_cfg_int(cfg->sections, "batch", 1);
+    int passes = amp_share_subdivisions(batch, net->subdivisions, r->processes);
+    if (passes) {
+        net->batch = all / passes;
+        net->subdivisions = passes;
+        return 0;
+    }
+    amp_share_possible(batch, net->subdivisions, possible, sizeof possible);
+    snprintf(err, err_size,
+             "%s: %d processes cannot share batch=%d with subdivisions=%d; possible: %s", cfg->path,
+             r->processes, batch, net->subdivisions, possible);
+    return -1;
+}
+
+static int settle_pass(const struct request *r, struct amp_net_desc *net,
+                       const struct amp_cfg_file *cfg, const struct amp_options *options, char *err,
+                       size_t err_size)
+{
+    if (r->processes == 1) return amp_machine_settle_pass(net, cfg, options, r->gpu, err, err_size);
+    return net->auto_subdivisions ? settle_auto(r, net, cfg, options, err, err_size)
+                                  : settle_share(r, net, cfg, err, err_size);
+}
+
 /* ---- the plan ---- */
 
 static void print_text(const struct request *r, const struct amp_plan *plan,
@@ -112,6 +180,7 @@ static void print_json(const struct request *r, const struct amp_plan *plan,
                        const struct amp_net_desc *net, const struct answer *fit)
 {
     amp_plan_print_json(plan, net, stdout);
+    printf(", \"processes\": %d", r->processes);
     if (r->memory > 0) print_fit_json(fit);
     fputs("}\n", stdout);
 }
@@ -137,7 +206,7 @@ static int print_plan(const struct request *r, const struct amp_cfg_file *cfg, c
                 cfg->path);
     amp_machine_settle_dtype(&options, r->gpu);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
-    if (net && amp_machine_settle_pass(net, cfg, &options, r->gpu, err, err_size)) {
+    if (net && settle_pass(r, net, cfg, &options, err, err_size)) {
         amp_net_desc_free(net);
         return -1;
     }
@@ -157,7 +226,7 @@ static int print_plan(const struct request *r, const struct amp_cfg_file *cfg, c
 
 int amp_command_plan(int argc, char **argv)
 {
-    struct request r = {0};
+    struct request r = {.processes = 1};
     char err[1024];
     const struct amp_argument options[] = {
         {.name = "json", .help = "Print one JSON object", .target = &r.json},
@@ -169,6 +238,13 @@ int amp_command_plan(int argc, char **argv)
          .target = &r.memory,
          .low_open = true,
          .high = 1e6},
+        {.name = "processes",
+         .value = "N",
+         .help = "For training by `mpirun -np N`: what each of the processes runs and takes",
+         .kind = AMP_ARGUMENT_COUNT,
+         .target = &r.processes,
+         .low = 1,
+         .high = 1 << 16},
         AMP_GPU_ARGUMENTS(&r.gpu),
         {.name = NULL}};
     const struct amp_command_line line = {

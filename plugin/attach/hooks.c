@@ -58,9 +58,9 @@ static void judge_costs(struct amp_session *s)
 }
 
 /* Darknet's cost is the mean over the layers that have one (calc_network_cost). Fused losses are
- * known to the graph only, so this writes them to l.cost and computes the mean again. Returns NAN
- * if one of ours is not finite; Darknet's memory then holds 0, for the reason above. */
-static double take_losses(void *user)
+ * known to the graph only, so this writes them to l.cost and computes the mean again. False if one
+ * of ours is not finite; Darknet's memory then holds 0, for the reason above. */
+static bool take_losses(void *user, double *mean)
 {
     struct amp_session *s = user;
     float sum = 0;
@@ -76,7 +76,8 @@ static double take_losses(void *user)
         count++;
     }
     *s->net->cost = sum / (float)count;
-    return finite ? *s->net->cost : NAN;
+    *mean = *s->net->cost;
+    return finite;
 }
 
 #ifdef GPU
@@ -188,7 +189,7 @@ static void forward(const network *net)
         /* On the host they are done. Who runs forward alone reads the cost after it. */
         if (!s->device && s->graph->own_losses) {
             amp_graph_read_losses(s->graph);
-            take_losses(s);
+            take_losses(s, &(double){0});
         }
         forgo_output(s);
     } else {

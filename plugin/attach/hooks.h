@@ -13,7 +13,7 @@ struct amp_hooks {
     void (*update)(layer, update_args);
     /* For amp_step.take_losses: writes to Darknet's l.cost and *net.cost, 0 if not finite. user: a
      * session. */
-    double (*take_losses)(void *user);
+    bool (*take_losses)(void *user, double *cost);
 };
 extern const struct amp_hooks amp_hooks;
 

@@ -100,7 +100,7 @@ static void start_group(double timeout)
     static const struct amp_group_calls calls = {amp_tell, fail, save_for_all};
     char err[700];
     struct amp_launch launch = amp_launch_read(getenv);
-    if (launch.size == 1) return;
+    if (launch.launcher == AMP_LAUNCHER_NONE) return;
     if (launch.rank) be_silent();
     if (amp_group_start(&launch, amp_seed_of_clock(), timeout, &calls, err, sizeof err))
         amp_fail(err);
@@ -198,10 +198,13 @@ static char *pick_subdivisions(struct amp_session *s, struct amp_cfg_variant *va
     char err[700];
     struct amp_options options = s->options;
     const struct ampk_backend *backend = amp_backend_on(amp_darknet_on_device());
-    if (amp_group_is_on())
-        amp_fail_key(s->cfg, "subdivisions",
-                     "several processes would each pick a number; write one: `darknet amp plan CFG "
-                     "--memory GIB` says which fits");
+    if (amp_group_is_on()) {
+        snprintf(err, sizeof err,
+                 "several processes would each pick a number; write one: `darknet amp plan CFG "
+                 "--processes %d --memory GIB` says which fits",
+                 amp_group_size());
+        amp_fail_key(s->cfg, "subdivisions", err);
+    }
     amp_options_settle_dtype(&options, amp_darknet_on_device(), amp_multiplies_bf16());
     pthread_mutex_lock(&lock);
     bool again = passes && !strcmp(path, s->cfg->path);
@@ -487,7 +490,7 @@ float amp_ranks_end_step(struct amp_session *s, network *net, float loss)
     amp_ranks_speak();
     amp_group_note(0, false);
     finished = amp_iterations_in(net, *net->seen) >= (size_t)net->max_batches;
-    return (float)(s->step.told_sum / (double)images);
+    return s->step.told_sum / (float)images;
 }
 
 int amp_ranks_share_batch(const struct amp_session *s, int *n)

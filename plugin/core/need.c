@@ -25,6 +25,11 @@ static size_t all_parameters(const struct amp_net_desc *net)
     return floats;
 }
 
+static int processes_of(const struct amp_fitter *f)
+{
+    return f->processes > 1 ? f->processes : 1;
+}
+
 /* ---- the parts ---- */
 
 /* Darknet's small arrays that the plan does not need. */
@@ -63,28 +68,56 @@ static size_t gradients(const struct amp_net_desc *net, const struct amp_plan *p
     return ((sums ? all : 0) + of_pass) * sizeof(float) + convolutions;
 }
 
-struct amp_need amp_need_of(const struct amp_net_desc *net, const struct amp_plan *plan,
-                            const struct ampk_backend *backend, size_t device_bytes)
+/* Parameters whose gradients are exchanged. */
+static size_t learning(const struct amp_net_desc *net, const struct amp_plan *plan)
 {
+    size_t n = 0;
+    for (int i = 0; i < net->n; i++)
+        if (!plan->layers[i].frozen) n += amp_layer_parameters(&net->layers[i]);
+    return n;
+}
+
+/* What several processes take beside: on a device the buckets of NCCL, which they are taken to have
+ * (buckets.c); of sums in 16 bits what is rounded at a time, on the host also what comes of it
+ * (devices.c, mpi.c); on the host a copy of the sums, which MPI adds up there. */
+static size_t exchanges(const struct amp_fitter *f, const struct amp_net_desc *net,
+                        const struct amp_plan *plan)
+{
+    enum { ROUNDED_AT_ONCE = 1 << 24, ADDED_AT_ONCE = 1 << 28 };
+    const struct amp_options *o = f->options;
+    size_t n = learning(net, plan);
+    bool bf16 = processes_of(f) > 1 && o->wire == AMP_WIRE_BF16;
+    if (processes_of(f) == 1 || o->reduce == AMP_REDUCE_ORDERED) return 0;
+    if (f->device_bytes && o->bucket_mb > 0 && !o->sync_bn) return n * (bf16 ? 6 : 4);
+    if (bf16) return (n < ROUNDED_AT_ONCE ? n : ROUNDED_AT_ONCE) * (f->device_bytes ? 2 : 4);
+    if (f->device_bytes) return 0;
+    return (n < ADDED_AT_ONCE ? n : ADDED_AT_ONCE) * sizeof(float);
+}
+
+struct amp_need amp_need_of(const struct amp_fitter *f, const struct amp_net_desc *net,
+                            const struct amp_plan *plan)
+{
+    int processes = processes_of(f), passes = (net->subdivisions + processes - 1) / processes;
     size_t pass = (size_t)net->batch * (size_t)net->inputs * sizeof(float);
-    size_t step = pass * (size_t)net->subdivisions;
+    size_t step = pass * (size_t)passes; /* of the process with the most */
     struct amp_need need = {.activations = plan->mixed_bytes + pass,
                             .parameters = 2 * all_parameters(net) * sizeof(float) +
                                           amp_plan_kept_bytes(plan, net),
-                            .gradients = gradients(net, plan, backend),
+                            .gradients = gradients(net, plan, f->backend),
                             .images = 2 * step,
+                            .exchanges = exchanges(f, net, plan),
                             .program = program_bytes};
     if (net->adam) need.parameters += 2 * all_parameters(net) * sizeof(float);
-    if (!device_bytes) return need;
+    if (!f->device_bytes) return need;
     need.activations += idle_arrays(net, plan);
     need.images = 0;
-    need.program = device_libraries + device_bytes / DEVICE_WORK_SHARE;
+    need.program = device_libraries + f->device_bytes / DEVICE_WORK_SHARE;
     return need;
 }
 
 size_t amp_need_total(const struct amp_need *n)
 {
-    return n->activations + n->parameters + n->gradients + n->images + n->program;
+    return n->activations + n->parameters + n->gradients + n->images + n->exchanges + n->program;
 }
 
 /* ---- what fits ---- */
@@ -114,7 +147,7 @@ int amp_fit_predict(const struct amp_fitter *f, int batch, int subdivisions, str
         plan = amp_plan_make(net, f->options, f->ours, NULL, true, err, err_size);
     }
     if (plan) {
-        struct amp_need need = amp_need_of(net, plan, f->backend, f->device_bytes);
+        struct amp_need need = amp_need_of(f, net, plan);
         *fit = (struct amp_fit){batch, subdivisions, net->batch, amp_need_total(&need)};
     }
     int failed = plan ? 0 : -1;
@@ -131,29 +164,29 @@ size_t amp_device_bytes(const struct ampk_backend *backend, size_t bytes)
 int amp_fit_subdivisions(const struct amp_fitter *f, int batch, size_t bytes, struct amp_fit *fit,
                          char *err, size_t err_size)
 {
-    for (int n = 1; n <= batch; n++) {
-        if (batch % n) continue;
+    for (int n = processes_of(f); n <= batch; n++) {
+        if (batch % n || (f->options->sync_bn && n % processes_of(f))) continue;
         if (amp_fit_predict(f, batch, n, fit, err, err_size)) return -1;
         if (fit->bytes <= bytes) return 0;
     }
     return 1;
 }
 
-/* Halves until it fits, doubles while it does. */
+/* Halves until it fits, doubles while it does: the images of a pass. */
 int amp_fit_batch(const struct amp_fitter *f, size_t bytes, struct amp_fit *fit, char *err,
                   size_t err_size)
 {
-    const int most = 1 << 16;
+    const int most = 1 << 16, n = processes_of(f);
     struct amp_fit next;
-    int batch = amp_cfg_int(f->cfg->sections, "batch", 1);
+    int images = (amp_cfg_int(f->cfg->sections, "batch", 1) + n - 1) / n;
     do {
-        if (amp_fit_predict(f, batch, 1, fit, err, err_size)) return -1;
+        if (amp_fit_predict(f, n * images, n, fit, err, err_size)) return -1;
         if (fit->bytes <= bytes) break;
-        batch /= 2;
-    } while (batch);
-    if (!batch) return 1;
+        images /= 2;
+    } while (images);
+    if (!images) return 1;
     while (fit->batch < most) {
-        if (amp_fit_predict(f, 2 * fit->batch, 1, &next, err, err_size)) return -1;
+        if (amp_fit_predict(f, 2 * fit->batch, n, &next, err, err_size)) return -1;
         if (next.bytes > bytes) break;
         *fit = next;
     }
@@ -182,8 +215,8 @@ int amp_need_settle(struct amp_net_desc *net, const struct amp_cfg_file *cfg,
     snprintf(err, err_size, "how much memory is free is not known");
     size_t left = free_bytes(backend, err, err_size);
     if (!left) return -1;
-    const struct amp_fitter f = {cfg, options, backend, amp_layers_ours(backend),
-                                 amp_device_bytes(backend, left)};
+    const struct amp_fitter f = {
+        cfg, options, backend, amp_layers_ours(backend), amp_device_bytes(backend, left), 1};
     int batch = amp_cfg_int(cfg->sections, "batch", 1);
     int failed = amp_fit_subdivisions(&f, batch, left / 10 * 9, &fit, err, err_size);
     if (failed < 0) return -1;

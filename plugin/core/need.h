@@ -18,13 +18,9 @@ struct amp_need {
     size_t parameters;  /* weights and momentum; moments and averages */
     size_t gradients;   /* of weights, and what the convolutions keep: weights in their own type */
     size_t images;      /* of this step and the next; 0 on a device */
+    size_t exchanges;   /* 0 in one process */
     size_t program;     /* what any training takes */
 };
-
-/* backend: that will compute; device_bytes: all that the device has, 0: it computes on the host. */
-struct amp_need amp_need_of(const struct amp_net_desc *, const struct amp_plan *,
-                            const struct ampk_backend *, size_t device_bytes);
-size_t amp_need_total(const struct amp_need *);
 
 struct amp_fit {
     int batch, subdivisions; /* of the cfg's lines */
@@ -37,20 +33,26 @@ struct amp_fitter {
     const struct amp_options *options; /* with a settled dtype */
     const struct ampk_backend *backend;
     unsigned ours;       /* as for amp_plan_make */
-    size_t device_bytes; /* 0: it computes on the host */
+    size_t device_bytes; /* all that it has; 0: it computes on the host */
+    int processes;       /* that train together; each needs that much. 0 is as 1 */
 };
+
+/* The net's subdivisions are no fewer than the processes. */
+struct amp_need amp_need_of(const struct amp_fitter *, const struct amp_net_desc *,
+                            const struct amp_plan *);
+size_t amp_need_total(const struct amp_need *);
 
 /* What these two lines take. 0, or -1 with text in err. */
 int amp_fit_predict(const struct amp_fitter *, int batch, int subdivisions, struct amp_fit *,
                     char *err, size_t err_size);
 /* The bytes themselves if the backend's memory is a device's, else 0. */
 size_t amp_device_bytes(const struct ampk_backend *, size_t bytes);
-/* The fewest subdivisions of this batch whose passes fit; *fit is that of one image in a pass if
- * none does. 0; 1: none fits; -1 with text in err. */
+/* The fewest subdivisions of this batch, with a pass for each process, whose passes fit; *fit is
+ * that of one image in a pass if none does. 0; 1: none fits; -1 with text in err. */
 int amp_fit_subdivisions(const struct amp_fitter *, int batch, size_t bytes, struct amp_fit *fit,
                          char *err, size_t err_size);
-/* The largest batch that fits in one pass, among the cfg's times a power of two or divided by one.
- * As above. */
+/* The largest batch that fits in one pass of each process, among the cfg's times a power of two or
+ * divided by one. As above. */
 int amp_fit_batch(const struct amp_fitter *, size_t bytes, struct amp_fit *fit, char *err,
                   size_t err_size);
 

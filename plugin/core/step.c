@@ -348,10 +348,10 @@ static void end_pass(struct amp_step *s)
         judge_pass(s);
     if (s->graph->own_losses) {
         amp_loss_lines_print(s->graph, stdout);
-        if (s->take_losses) s->pass_loss = s->take_losses(s->user);
+        if (s->take_losses) s->cost_lost |= !s->take_losses(s->user, &s->pass_loss);
     }
     s->loss_sum += is_loss_lost(s) ? NAN : s->pass_loss;
-    s->told_sum += isnan(s->pass_loss) ? 0 : s->pass_loss;
+    s->told_sum += isnan(s->pass_loss) ? 0 : (float)s->pass_loss;
     if (s->peers && s->subdivision == last_pass(s)) s->peers->end_share(s->peers->user, s);
 }
 

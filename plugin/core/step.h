@@ -91,12 +91,13 @@ struct amp_step {
     bool carry_on;              /* amp_on_divergence=continue */
     bool told;                  /* the user knows that the run looks diverged */
     bool observed;              /* nobody is training: a fault is recorded, it ends nothing */
-    double loss_sum, pass_loss; /* NaN: lost */
-    double told_sum;            /* the same without those that are lost, as Darknet adds them up */
+    double loss_sum, pass_loss; /* loss_sum NaN: lost */
+    float told_sum;             /* without costs that are lost, as Darknet adds them up */
     int passes;
-    /* Fetches the costs of our losses (amp_graph_loss) after each pass and returns
-     * the cost of the pass: NaN if one of them is not finite. NULL: nobody wants them. */
-    double (*take_losses)(void *user);
+    /* Fetches the costs of our losses (amp_graph_loss) after each pass; *cost becomes that of the
+     * pass, as Darknet is told it. False: one of them is not finite, and counts as 0 there. NULL:
+     * nobody wants them. */
+    bool (*take_losses)(void *user, double *cost);
     /* Path of the image with a faulty input or label, or NULL if it has none. */
     const char *(*image_name)(void *user, int subdivision, int image);
     /* A layer left FP16: a new plan is needed before the next pass. */

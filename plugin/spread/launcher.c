@@ -32,7 +32,7 @@ struct amp_launch amp_launch_read(char *(*get)(const char *name))
     for (const struct variables *v = known; v < known + KNOWN; v++) {
         int rank = number(get, v->rank), size = number(get, v->size);
         if (rank < 0 || rank >= size) continue;
-        if (size == 1) break;
+        if (size == 1 && !get(AMP_ONE_AS_SEVERAL)) break;
         int local = number(get, v->local);
         return (struct amp_launch){v->launcher, rank, size, local < 0 ? rank : local};
     }

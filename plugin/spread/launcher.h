@@ -10,6 +10,10 @@ enum amp_launcher {
     AMP_LAUNCHER_SLURM     /* srun */
 };
 
+/* This variable makes a group of the one process that a launcher started: it then exchanges with
+ * itself, which shows NCCL on one GPU (tests/gpu/processes.py). */
+#define AMP_ONE_AS_SEVERAL "AMP_ONE_AS_SEVERAL"
+
 struct amp_launch {
     enum amp_launcher launcher; /* NONE: one process, also where a launcher started only one */
     int rank, size;             /* 0 of 1 without a launcher */

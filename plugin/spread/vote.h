@@ -10,12 +10,13 @@ struct amp_vote {
     bool sent; /* what it sent ahead counts, as no backward was repeated after that */
     bool searching, step_backoff, at_floor; /* of the loss scale, as in struct amp_scaler */
     int tracker, passes, bad_pass;
-    int signal;                    /* that asks this process to stop; 0: none */
-    double scale, loss, told_loss; /* the losses: sums over the passes */
-    int64_t redone, backed_off;    /* in this step */
-    double worked;                 /* seconds since the last step's exchange; not amp_vote_cast's */
-    struct amp_fault fault;        /* why it is poisoned */
-    struct amp_fault left_fp16;    /* a layer that leaves FP16; class NONE: none */
+    int signal;      /* that asks this process to stop; 0: none */
+    float told_loss; /* the losses: sums over the passes */
+    double scale, loss;
+    int64_t redone, backed_off; /* in this step */
+    double worked;              /* seconds since the last step's exchange; not amp_vote_cast's */
+    struct amp_fault fault;     /* why it is poisoned */
+    struct amp_fault left_fp16; /* a layer that leaves FP16; class NONE: none */
     char image[AMP_BAD_IMAGE_BYTES]; /* of a fault in the input */
 };
 

@@ -85,6 +85,26 @@ def check_dtype(program, folder, net):
         assert (plan["precision"], plan["precision_reason"]) == ("bf16", "this CPU multiplies BF16"), done
 
 
+def check_processes(program, folder, net):
+    """The pass of each process, also where training would raise subdivisions."""
+    (folder / "several.cfg").write_text(net + "mixed_precision=1\nbatch=12\nsubdivisions=2\n[conv]\n")
+    for n, images in ("1", 6), ("2", 6), ("3", 4), ("6", 2):
+        plan = json.loads(run(program, folder, "several.cfg", "--json", "--processes", n, "--memory", "1").stdout)
+        assert (plan["processes"], plan["batch"]) == (int(n), images), plan
+        assert plan["as_written"]["subdivisions"] * images == plan["as_written"]["batch"] == 12, plan
+        assert plan["largest_fit"]["subdivisions"] == int(n), plan
+    text = run(program, folder, "several.cfg", "--processes", "3", "--memory", "1").stdout
+    assert "in each of 3 processes\n" in text and "one pass of each process takes" in text, text
+    done = run(program, folder, "several.cfg", "--processes", "5")
+    assert done.returncode == 1 and "several.cfg: 5 processes cannot share batch=12 with subdivisions=2; possible: 1, 2, " \
+        "3, 4, 6, 12\n" in done.stderr, done
+    (folder / "auto.cfg").write_text(net + "mixed_precision=1\nbatch=12\nsubdivisions=auto\n[conv]\n")
+    done = run(program, folder, "auto.cfg", "--processes", "3")
+    assert done.returncode == 1 and "subdivisions=auto: several processes need a number; --memory GIB says" in done.stderr
+    plan = json.loads(run(program, folder, "auto.cfg", "--json", "--processes", "3", "--memory", "1").stdout)
+    assert plan["batch"] == 4 and plan["as_written"] == plan["fit"], plan
+
+
 def check_fails(program, folder, text, *words):
     path = folder / "bad.cfg"
     path.write_text(text)
@@ -129,6 +149,7 @@ def main():
         text = run(program, folder, "level.cfg").stdout
         assert "plan: fp16; amp_level=O3 stands for amp_dtype=fp16, loss_scale=1\n" in text, text
         assert "update: optimizer=adamw; its moments and averages take" in text, text
+        check_processes(program, folder, net)
         off = "mixed precision is off"
         for keys, told in ("", True), ("mixed_precision=0\n", True), ("mixed_precision=1\n", False):
             (folder / "on.cfg").write_text(net + keys + "[conv]\n")

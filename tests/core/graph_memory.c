@@ -204,10 +204,12 @@ AMP_TEST(a_losss_arrays_are_aligned_and_apart)
 /* ---- what is predicted before anything is made (need.h) ---- */
 
 /* What a graph takes beside Darknet's own arrays and work memory, as need.h counts it. */
-static size_t predicted(const struct rig *r)
+static size_t predicted(const struct rig *r, int processes)
 {
-    struct amp_need need = amp_need_of(r->net, r->plan, r->backend, 1);
-    size_t bytes = r->plan->arena_bytes + need.gradients;
+    const struct amp_fitter f = {
+        .options = &r->options, .backend = r->backend, .device_bytes = 1, .processes = processes};
+    struct amp_need need = amp_need_of(&f, r->net, r->plan);
+    size_t bytes = r->plan->arena_bytes + need.gradients + need.exchanges;
     for (int i = 0; i < r->net->n; i++)
         if (r->plan->layers[i].loss)
             bytes += (size_t)r->net->batch * (size_t)r->net->layers[i].outputs * sizeof(float);
@@ -215,6 +217,22 @@ static size_t predicted(const struct rig *r)
 }
 
 /* Watch words, statistics and the rounding of each array come on top. */
+static void check_predicted(struct rig *r, int k, int processes)
+{
+    size_t before = emulation_memory().bytes;
+    REQUIRE(rig_make_graph(r, r->net->subdivisions > 1) == 0);
+    if (processes > 1) /* as ahead.c does before their first pass */
+        REQUIRE(amp_graph_cut(r->graph, (size_t)(r->options.bucket_mb * (1 << 20)),
+                              r->options.wire == AMP_WIRE_BF16) == 0);
+    double took = (double)(emulation_memory().bytes - before), said;
+    said = (double)predicted(r, processes);
+    if (!(said > .9 * took && said < 1.1 * took))
+        TEST_FAIL("case %d, %d processes: %.0f bytes predicted, %.0f taken", k, processes, said,
+                  took);
+    amp_graph_free(r->graph);
+    r->graph = NULL;
+}
+
 AMP_TEST(as_predicted)
 {
     static const char layers[] =
@@ -244,11 +262,13 @@ AMP_TEST(as_predicted)
             TEST_FAIL("case %d: computing again needs %zu bytes, keeping %zu", k,
                       r->plan->arena_bytes, kept[k - 12]);
         renew_context(r);
-        size_t before = emulation_memory().bytes;
-        REQUIRE(rig_make_graph(r, r->net->subdivisions > 1) == 0);
-        double took = (double)(emulation_memory().bytes - before), said = (double)predicted(r);
-        if (!(said > .9 * took && said < 1.1 * took))
-            TEST_FAIL("case %d: %.0f bytes predicted, %.0f taken", k, said, took);
+        check_predicted(r, k, 1);
+        for (int way = 0; way < 3 && r->net->subdivisions > 1; way++) {
+            r->options.wire = way == 1 ? AMP_WIRE_BF16 : AMP_WIRE_FP32;
+            r->options.bucket_mb = way == 2 ? 0 : 25;
+            renew_context(r);
+            check_predicted(r, k, 2);
+        }
         rig_free(r);
     }
 }

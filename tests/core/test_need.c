@@ -68,8 +68,8 @@ static void ask(struct asked *a, int batch, size_t device_bytes)
     a->cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(a->cfg && !amp_options_read(a->cfg, &a->options, NULL, 0, err, sizeof err));
     amp_options_settle_dtype(&a->options, false, false);
-    a->fitter = (struct amp_fitter){a->cfg, &a->options, &ampk_cpu, amp_layers_ours(&ampk_cpu),
-                                    device_bytes};
+    a->fitter = (struct amp_fitter){
+        a->cfg, &a->options, &ampk_cpu, amp_layers_ours(&ampk_cpu), device_bytes, 1};
 }
 
 static size_t takes(const struct asked *a, int batch, int subdivisions)
@@ -150,7 +150,7 @@ static size_t detector_takes(int side, int random)
     struct amp_cfg_file *cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(cfg && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err));
     amp_options_settle_dtype(&options, false, false);
-    const struct amp_fitter f = {cfg, &options, &ampk_cpu, amp_layers_ours(&ampk_cpu), 0};
+    const struct amp_fitter f = {cfg, &options, &ampk_cpu, amp_layers_ours(&ampk_cpu), 0, 1};
     REQUIRE(!amp_fit_predict(&f, 2, 1, &fit, err, sizeof err));
     amp_cfg_free(cfg);
     return fit.bytes;
@@ -162,6 +162,65 @@ AMP_TEST(random_sizes_count_at_their_largest)
     CHECK_INT(detector_takes(608, 1), detector_takes(608, 0));
     CHECK_INT(detector_takes(640, 1), detector_takes(640, 0));
     CHECK(detector_takes(320, 0) < detector_takes(320, 1));
+}
+
+/* ---- several processes ---- */
+
+static size_t each_takes(const struct asked *a, int processes, int batch, int subdivisions)
+{
+    struct asked several = *a;
+    several.fitter.options = &several.options;
+    several.fitter.processes = processes;
+    return takes(&several, batch, subdivisions);
+}
+
+/* The same passes in one process: what is exchanged comes on top, the others' images do not. */
+AMP_TEST(exchanges_are_counted)
+{
+    const size_t parameters = 16 * (3 * 9 + 2) + 20 * (16 * 9 + 1) + 9 * (100 * 100 * 20 + 1);
+    static const struct {
+        const char *keys;
+        bool device;
+        size_t bytes; /* for each parameter */
+    } cases[] = {{"", true, 4},
+                 {"amp_wire=bf16\n", true, 6},
+                 {"amp_bucket_mb=0\n", true, 0},
+                 {"amp_bucket_mb=0\namp_wire=bf16\n", true, 2},
+                 {"amp_sync_bn=1\n", true, 0},
+                 {"amp_reduce=ordered\n", true, 0},
+                 {"amp_wire=bf16\n", false, 4},
+                 {"amp_reduce=ordered\n", false, 0}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct asked a;
+        keys = cases[k].keys;
+        ask(&a, 4, cases[k].device ? (size_t)1 << 30 : 0);
+        size_t images = cases[k].device ? 0 : (size_t)2 * 4 * 200 * 200 * 3 * sizeof(float);
+        CHECK_INT(each_takes(&a, 2, 4, 2) + images / 2,
+                  each_takes(&a, 1, 4, 2) + cases[k].bytes * parameters);
+        amp_cfg_free(a.cfg);
+        keys = "";
+    }
+}
+
+/* Each has a pass, and with amp_sync_bn=1 as many as the others. */
+AMP_TEST(what_fits_in_each)
+{
+    struct asked a;
+    struct amp_fit fit;
+    ask(&a, 12, 0);
+    a.fitter.processes = 5;
+    CHECK_INT(amp_fit_subdivisions(&a.fitter, 12, SIZE_MAX, &fit, err, sizeof err), 0);
+    CHECK(fit.subdivisions == 6 && fit.images == 2);
+    CHECK_INT(amp_fit_batch(&a.fitter, each_takes(&a, 5, 25, 5), &fit, err, sizeof err), 0);
+    CHECK(fit.subdivisions == 5 && fit.batch % 5 == 0 && fit.images <= 5);
+    a.options.sync_bn = true;
+    a.fitter.processes = 3;
+    size_t four = each_takes(&a, 3, 12, 4), six = each_takes(&a, 3, 12, 6);
+    size_t bytes = four > six ? four : six;
+    CHECK(bytes < each_takes(&a, 3, 12, 3));
+    CHECK_INT(amp_fit_subdivisions(&a.fitter, 12, bytes, &fit, err, sizeof err), 0);
+    CHECK_INT(fit.subdivisions, 6); /* 4 passes would fit */
+    amp_cfg_free(a.cfg);
 }
 
 /* ---- subdivisions=auto ---- */
@@ -176,7 +235,7 @@ static struct amp_net_desc *describe(const char *keys, struct amp_cfg_file **cfg
 }
 
 /* Darknet loads a step's images at once, however many passes they are for, and the next step's
- * beside them. */
+ * beside them; each of several processes those of its passes. */
 AMP_TEST(images_are_those_of_two_steps)
 {
     static const char *const passes[] = {"mixed_precision=1\n",
@@ -190,8 +249,12 @@ AMP_TEST(images_are_those_of_two_steps)
         struct amp_plan *plan =
             amp_plan_make(net, &options, amp_layers_ours(&ampk_cpu), NULL, true, err, sizeof err);
         REQUIRE(plan);
-        struct amp_need need = amp_need_of(net, plan, &ampk_cpu, 0);
-        CHECK_INT(need.images, 2 * 6 * 8 * 8 * 3 * sizeof(float));
+        for (int n = 1; n <= net->subdivisions; n++) {
+            const struct amp_fitter f = {.options = &options, .backend = &ampk_cpu, .processes = n};
+            struct amp_need need = amp_need_of(&f, net, plan);
+            int most = (net->subdivisions + n - 1) / n; /* passes of a process */
+            CHECK_INT(need.images, 2 * most * net->batch * 8 * 8 * 3 * sizeof(float));
+        }
         amp_plan_free(plan);
         amp_net_desc_free(net);
         amp_cfg_free(cfg);

@@ -115,14 +115,14 @@ def test_stages(folder):
     assert "epilogue-sums: exit status 1\ngradient-sums\n" in log_of(folder)["conformance"], log_of(folder)
 
 
-EVERY_STAGE = ["device-properties", "conformance", "bench", "invariants", "loss-curves", "profile", "memcheck",
-               "racecheck", "engines", "leaky-slope"]
+EVERY_STAGE = ["device-properties", "conformance", "bench", "invariants", "loss-curves", "processes", "profile",
+               "memcheck", "racecheck", "engines", "leaky-slope"]
 
 
 def test_all_stages(folder):
     """What shows most comes first; an argument for bench-gpu replaces the usual one."""
     stand_ins(folder)
-    done, stages = check_with(folder, "--budget", "1000", more=["--", "--models", "small160"])
+    done, stages = check_with(folder, "--budget", "1020", more=["--", "--models", "small160"])
     assert list(stages) == EVERY_STAGE and "left out" not in done.stdout, (stages, done)
     assert done.returncode == 1 and "gpu-check" not in done.stderr, done
     assert "small160, batch 16: fp16 failed" in done.stdout, done
@@ -199,6 +199,20 @@ def test_missing_library(folder):
     shutil.rmtree(folder / "out")
     _, ended = check_with(folder, *stages)
     assert set(ended.values()) == {"skipped"}, ended
+
+
+def test_without_mpi(folder):
+    """One stage is skipped, whatever of MPI is missing."""
+    stand_ins(folder)
+    stages = ["--stages", "device-properties,processes"]
+    skipped = {"device-properties": "pass", "processes": "skipped"}
+    done, ended = check_with(folder, *stages)
+    assert ended == skipped and "built without MPI: no libdarknet_amp_mpi.so" in done.stdout, done
+    make_executable(folder / "binaries/lib/darknet-amp/libdarknet_amp_mpi.so", "")
+    make_executable(folder / "path/mpirun", "")
+    (folder / "missing").write_text("amp_mpi")
+    done, ended = check_with(folder, *stages)
+    assert ended == skipped and "libdarknet_amp_mpi.so needs libcudnn.so.9" in done.stdout and not done.returncode, done
 
 
 def test_benches(folder):
@@ -439,7 +453,7 @@ test_no_gpu()
 test_arguments()
 test_joined()
 for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_plan, test_first_import,
-             test_missing_library, test_benches, test_sanitizer, test_added_to, test_cut_off, test_fault,
+             test_missing_library, test_without_mpi, test_benches, test_sanitizer, test_added_to, test_cut_off, test_fault,
              test_unpacking, test_pack, test_report, test_other_records):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))

@@ -26,6 +26,7 @@ SEED = int(os.environ.get("AMP_TEST_SEED", time.time_ns() // 1000 % 1000000))
 DRAW = random.Random(SEED)
 RANKS = 3
 TIMEOUT = 4  # amp_rank_timeout
+MORE = 3  # seconds, for a busy machine
 KEYS = ORDERED + "amp_rank_timeout=%d\n" % TIMEOUT
 ITERATIONS = 400
 
@@ -75,6 +76,47 @@ def check_stopped(root, ranks=None):
                          % rank, said)
         assert lost, said
         assert check_resumed(folder, said, whole) in (int(lost[1]) - 1, int(lost[1])), said
+
+
+def ends_of(process, rank):
+    """Stops a rank. Seconds until each of the others has ended by itself."""
+    ranks, ends = ranks_of(process), {}
+    os.kill(ranks[rank], signal.SIGSTOP)
+    since = time.monotonic()
+    while len(ends) < RANKS - 1 and time.monotonic() - since < 60:
+        for r, pid in ranks.items():
+            if r != rank and r not in ends and ended(pid):
+                ends[r] = time.monotonic() - since
+        time.sleep(.01)
+    for pid in ranks.values():
+        if not ended(pid):
+            os.kill(pid, signal.SIGKILL)
+    return ends
+
+
+def ended(pid):
+    try:
+        return Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def check_ends(root, ranks=None):
+    """All others end within two seconds of the timeout, each by itself: this mpirun ends nobody. On a busy machine a
+    thread may get no core for long, so MORE is added, and the best of three attempts counts: what hangs is as late in all."""
+    for rank in ranks or [DRAW.randrange(RANKS)]:
+        for attempt in range(3):
+            folder = make(root / ("%d_%d" % (rank, attempt)), KEYS, iterations=1000000)
+            process = start(folder, RANKS, env=dict(OMPI_MCA_orte_abort_on_non_zero_status="0"))
+            wait_for(process, 10)
+            ends = ends_of(process, rank)
+            process.kill()  # it waits on, as no rank has taken leave of it
+            process.communicate()
+            print("  rank %d stops: others end after %s s" % (rank, ends))
+            if len(ends) == RANKS - 1 and max(ends.values()) < TIMEOUT + 2 + MORE:
+                break
+        else:
+            raise AssertionError("rank %d stops, amp_rank_timeout=%d: others end after %s s" % (rank, TIMEOUT, ends))
 
 
 def check_killed(root, ranks=None):
@@ -232,7 +274,7 @@ def check_drift(root):
 def main():
     processes.skip_without_mpi()
     print("AMP_TEST_SEED=%d" % SEED)
-    by_rank = [check_stopped, check_killed, check_busy_rank_0, check_gone, check_memory, check_room]
+    by_rank = [check_stopped, check_ends, check_killed, check_busy_rank_0, check_gone, check_memory, check_room]
     once = [check_late, check_without_threads, check_drift]
     chosen = [globals()[word] for word in sys.argv[6:] if word.startswith("check_")]  # of a developer
     every = "--all" in sys.argv

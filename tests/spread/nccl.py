@@ -4,7 +4,7 @@ usage: nccl.py DARKNET STOCK PLUGIN CHECKOUT EMULATED NCCL CUDNN [--lost]
 
 As processes.py; EMULATED is Darknet with the CUDA backend on the emulation, NCCL the stand-in
 (tests/emulation/nccl_host.c), CUDNN a library with cuDNN's function for its version. --lost: instead, ranks that are
-stopped. AMP_TEST_SEED draws when an operation is done; without it the clock does.
+stopped, and a GPU check that cannot pass. AMP_TEST_SEED draws when an operation is done; without it the clock does.
 """
 
 import json
@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -205,6 +206,32 @@ def check_python_packages(root):
     assert "exchange by NCCL 2.18.0" in said, said
 
 
+STAGE = [sys.executable, Path(__file__).resolve().parents[1] / "gpu/processes.py", EMULATED, ON_GPU.strip()]
+
+
+def run_stage(gpus=1, **env):
+    """As scripts/gpu-check.sh has it."""
+    one = {"AMPK_EMULATION_CARD": "the only one"} if gpus == 1 else {}
+    return subprocess.run(STAGE, capture_output=True, text=True,
+                          env={**os.environ, **settings()["env"], "OMP_NUM_THREADS": "1", **one, **env})
+
+
+def check_one(root):
+    """One process that exchanges with itself has the bytes of one that does not."""
+    done = run_stage()
+    assert done.returncode == 0 and done.stdout.endswith("NCCL 2.18.0\nas they must be\n"), done
+    done = run_stage(PATH="/nowhere")
+    assert done.returncode == 77 and done.stdout == "no mpirun in the PATH\n", done
+
+
+def check_stage(root):
+    """What is missing or wrong is told."""
+    done = run_stage(NCCL_HOST_VERSION="21703")
+    assert done.returncode == 77 and "\nno NCCL 2.18 or later; two processes through the host" in done.stdout, done
+    done = run_stage(gpus=2)
+    assert done.returncode == 1 and "two processes on one GPU did not go through the host" in done.stderr, done
+
+
 def check_different_calls(root):
     """The stand-in names both."""
     folder = make(root / "differ", FAST + ON_GPU)
@@ -234,9 +261,9 @@ def main():
     print("AMP_TEST_SEED=%d" % SEED)
     chosen = [globals()[word] for word in sys.argv[8:] if word.startswith("check_")]  # of a developer
     with tempfile.TemporaryDirectory() as root:
-        for check in chosen or ([check_lost] if "--lost" in sys.argv else [
+        for check in chosen or ([check_lost, check_stage] if "--lost" in sys.argv else [
                 check_ordered, check_default, check_ahead, check_one_rank, check_demoted, check_during, check_statistics,
-                check_without, check_python_packages, check_different_calls]):
+                check_without, check_python_packages, check_one, check_different_calls]):
             began = time.monotonic()
             check(Path(root) / check.__name__)
             print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)

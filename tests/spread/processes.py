@@ -1,9 +1,9 @@
 """Several processes that train one network, started by mpirun.
 
-usage: processes.py DARKNET STOCK PLUGIN CHECKOUT [--sizes]
+usage: processes.py DARKNET STOCK PLUGIN CHECKOUT
 
 DARKNET has the plugin in it. STOCK is Darknet's own program, which gets PLUGIN by LD_PRELOAD; CHECKOUT one whose
-own Makefile linked it. --sizes: instead, random=1, which trains at large sizes.
+own Makefile linked it.
 
 amp_reduce=ordered is, byte for byte, what one process trains; the default adds gradients up in another order.
 """
@@ -77,63 +77,12 @@ def pair(folder, name="toy_final.weights"):
     return [(folder / "backup" / (name + kind)).read_bytes() for kind in ("", ".amp")]
 
 
-# ---- ordered: the bytes of one process ----
-
-
-def check_ordered(root):
-    """Four passes on 1 to 4 processes, so that shares differ with 3."""
-    for name, keys, changes in (("fp16", "loss_scale_window=5\n", ()), ("bf16", "amp_dtype=bf16\nadam=1\n", ()),
-                                ("fp32", "amp_dtype=fp32\n", (DROPOUT,)),
-                                ("skipping", "amp_on_overflow=skip\nloss_scale_init=16777216\n", ())):
-        one = make(root / name / "one", ORDERED + keys, changes=changes)
-        said = train(one, 0)
-        assert "processes train" not in said, said
-        for n in (2, 3, 4) if name == "fp16" else (3,):
-            several = make(root / name / str(n), ORDERED + keys, changes=changes)
-            said = train(several, n)
-            assert said.count("%d processes train this network, started by Open MPI's mpirun" % n) == 1, said
-            assert pair(several) == pair(one), (name, n)
-    other = make(root / "other", AMP + "seed=8\n")
-    train(other, 0)
-    assert pair(other) != pair(root / "fp16" / "one"), "training has no effect"
-
-
 def check_one_of_one(root):
     """mpirun -np 1 is one process: nothing of MPI is loaded."""
     one, launched = (make(root / name, FAST) for name in ("one", "launched"))
     train(one, 0)
     said = train(launched, 1)
     assert pair(one) == pair(launched) and "processes" not in said, said
-
-
-def check_more_processes_than_passes(root):
-    one = make(root / "one", ORDERED, subdivisions=4)
-    train(one, 0)
-    several = make(root / "several", ORDERED, subdivisions=2)
-    said = train(several, 4)
-    assert said.count("4 processes train with subdivisions=4 in place of 2, so that each has a pass of 2 images") == 1
-    assert pair(one) == pair(several)
-    said = train(make(root / "impossible", ORDERED, subdivisions=2), 3, status=1)
-    assert "batch=8: 3 processes cannot share batch=8 with subdivisions=2; possible: 1, 2, 4, 8." in said, said
-
-
-def check_resumed(root):
-    """On one process, then on four, then on three: one process's bytes; the default order resumes as exactly."""
-    one = make(root / "one", ORDERED + "adam=1\n", iterations=21)
-    train(one, 0)
-    weights = ()
-    for iterations, n in ((7, 0), (14, 4), (21, 3)):
-        part = make(root / str(iterations), ORDERED + "adam=1\n", iterations=iterations)
-        said = train(part, n, *weights)
-        assert said.count("resumed from ") == len(weights), said
-        weights = (part / "backup" / "toy_final.weights",)
-    assert pair(part) == pair(one)
-    whole, half, rest = (make(root / ("fast%d" % k), FAST, iterations=k) for k in (20, 10, 21))
-    change(rest, "max_batches=21", "max_batches=20")
-    train(whole, 3)
-    train(half, 3)
-    train(rest, 3, half / "backup" / "toy_final.weights")
-    assert pair(whole) == pair(rest)
 
 
 def check_part_of_a_step(root):
@@ -170,24 +119,6 @@ def check_other_ways_to_attach(root):
         train(one, 0, program=program)
         train(several, 3, program=program)
         assert pair(one) == pair(several), name
-
-
-def check_sizes(root):
-    """random=1: the first 100 of 1000 iterations have ten sizes."""
-    runs = {}
-    for n in (0, 3):
-        folder = make(root / str(n), ORDERED + "amp_sidecar=all\n", batch=4, iterations=1000, random_size=1)
-        change(folder, "learning_rate=0.001", "learning_rate=0.00001")
-        process = start(folder, n)
-        sizes = []
-        for line in process.stdout:
-            sizes += [int(line)] if line.strip().isdigit() else []
-            if (folder / "backup" / "toy_100.weights.amp").exists() and len(sizes) > 10:
-                break
-        process.send_signal(signal.SIGTERM)
-        process.communicate()
-        runs[n] = sizes[:10], pair(folder, "toy_100.weights")
-    assert len(set(runs[0][0])) > 2 and runs[0] == runs[3]
 
 
 # ---- the default order ----
@@ -567,12 +498,10 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         root = Path(root)
         chosen = [globals()[word] for word in sys.argv[5:] if word.startswith("check_")]  # of a developer
-        checks = chosen or ([check_sizes] if "--sizes" in sys.argv else [
-            check_ordered, check_one_of_one, check_more_processes_than_passes, check_resumed, check_part_of_a_step,
-            check_other_state, check_other_ways_to_attach, check_default_order, check_scale, check_bytes, check_wire,
-            check_without_seed, check_long, check_map, check_bad_label, check_failing, check_stopped, check_diverged,
-            check_refused_nets, check_refused, check_gpus,
-            check_without_mpi])
+        checks = chosen or [
+            check_one_of_one, check_part_of_a_step, check_other_state, check_other_ways_to_attach, check_default_order,
+            check_scale, check_bytes, check_wire, check_without_seed, check_long, check_map, check_bad_label, check_failing,
+            check_stopped, check_diverged, check_refused_nets, check_refused, check_gpus, check_without_mpi]
         for check in checks:
             began = time.monotonic()
             check(root / check.__name__)

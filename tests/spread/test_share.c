@@ -63,6 +63,8 @@ AMP_TEST(the_inner_launcher_counts)
 AMP_TEST(one_process_has_no_launcher)
 {
     check((const char *[]){OPEN_MPI("0", "1"), NULL}, AMP_LAUNCHER_NONE, 0, 1);
+    check((const char *[]){OPEN_MPI("0", "1"), AMP_ONE_AS_SEVERAL, "1", NULL},
+          AMP_LAUNCHER_OPEN_MPI, 0, 1);
     check((const char *[]){"SLURM_PROCID", "0", "SLURM_NTASKS", "8", NULL}, AMP_LAUNCHER_NONE, 0,
           1); /* a batch script */
 }

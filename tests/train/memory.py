@@ -7,6 +7,7 @@ usage: memory.py DARKNET
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,9 +37,9 @@ def make(folder, keys, batch, subdivisions):
     (folder / "toy.cfg").write_text(net + "".join(LAYERS % shape for shape in shapes) + head)
 
 
-def plan(folder, memory):
-    done = subprocess.run([sys.argv[1], "amp", "plan", "toy.cfg", "-nogpu", "--json", "--memory", str(memory)],
-                          cwd=folder, capture_output=True, text=True, check=True)
+def plan(folder, memory, processes=1):
+    done = subprocess.run([sys.argv[1], "amp", "plan", "toy.cfg", "-nogpu", "--json", "--memory", str(memory),
+                           "--processes", str(processes)], cwd=folder, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -59,6 +60,30 @@ def check(folder, keys, batch, subdivisions):
     predicted, (peak, _) = plan(folder, 8)["as_written"]["bytes"], train(folder)
     assert abs(predicted / peak - 1) < TOLERANCE, (keys, batch, subdivisions, predicted, peak)
     return predicted
+
+
+PEAK = '''
+import os, resource, subprocess, sys
+status = subprocess.call(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=open("peak." + os.environ["OMPI_COMM_WORLD_RANK"], "w"))
+sys.exit(status)
+'''
+
+
+def check_several(folder, keys, batch, subdivisions, processes):
+    """The same of each of several processes."""
+    make(folder, keys, batch, subdivisions)
+    predicted = plan(folder, 8, processes)["as_written"]["bytes"]
+    done = subprocess.run(["mpirun", "-np", str(processes), sys.executable, "-c", PEAK, sys.argv[1], "detector", "train",
+                           "toy.data", "toy.cfg", "-nogpu"], cwd=folder, capture_output=True, text=True,
+                          env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                                   OMPI_MCA_rmaps_base_oversubscribe="1"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    peaks = [int((folder / ("peak.%d" % rank)).read_text()) * 1024 for rank in range(processes)]
+    print("several processes, %r: %d bytes predicted, %s taken" % (keys, predicted, peaks))
+    for peak in peaks:
+        assert abs(predicted / peak - 1) < TOLERANCE, (keys, processes, predicted, peaks)
+    return predicted, sum(peaks) / processes
 
 
 def check_fits(folder):
@@ -102,6 +127,14 @@ def main():
         assert four < one and four < kept
         check_fits(folder / "fits")
         check_auto(folder)
+        if not shutil.which("mpirun") or not (Path(sys.argv[1]).parents[1] / "lib/libdarknet_amp_mpi.so").exists():
+            print("SKIPPED several processes: no mpirun or no libdarknet_amp_mpi.so")
+            return
+        ordered = check_several(folder / "ordered", "amp_reduce=ordered", 16, 4, 2)
+        copied = check_several(folder / "several", "", 16, 4, 2)
+        check_several(folder / "rounded", "amp_wire=bf16", 16, 4, 3)
+        said, took = copied[0] - ordered[0], copied[1] - ordered[1]  # what MPI adds up in
+        assert said > 10 << 20 and abs(took / said - 1) < .4, (said, took)
 
 
 main()

@@ -301,11 +301,12 @@ struct taken {
     double cost;
 };
 
-static double take_losses(void *user)
+static bool take_losses(void *user, double *cost)
 {
     struct taken *t = user;
     t->times++;
-    return t->cost = amp_graph_loss(t->r->graph, 2)->cost;
+    *cost = t->cost = amp_graph_loss(t->r->graph, 2)->cost;
+    return true;
 }
 
 static void run_pass(struct amp_step *s, struct rig *r, int subdivision)
