@@ -174,6 +174,8 @@ struct amp_net_desc {
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *, int w, int h, bool strict,
                                       char *err, size_t err_size);
 void amp_net_desc_free(struct amp_net_desc *);
+/* 0, or -1 and err says why several processes cannot train the net. */
+int amp_net_check_shared(const struct amp_net_desc *, char *err, size_t err_size);
 
 /* ---- a layer as the convolution that executors and libraries make of it ---- */
 
