@@ -578,6 +578,14 @@ LAYER_TEST(local, IMAGES, BETWEEN("[local]\nfilters=3\nsize=3\npad=1\nactivation
 #define DECONV "[deconvolutional]\nfilters=2\nsize=3\nstride=2\npadding=1\nactivation=tanh\n"
 LAYER_TEST(deconvolutional, IMAGES, BETWEEN(DECONV), NUMBERS)
 LAYER_TEST(deconvolutional_batchnorm, IMAGES, BETWEEN(DECONV "batch_normalize=1\n"), NUMBERS)
+/* Darknet leaves 0 in all places but the first. */
+static void fill_places(network *net)
+{
+    for (layer *l = net->layers; l < net->layers + net->n; l++)
+        for (int i = 0; l->type == LOCAL && i < l->outputs * l->c * l->size * l->size; i++)
+            l->weights[i] = (float)test_uniform(-.3, .3);
+}
+
 /* A layer between others, after one with channels that fill a processor's blocks of BF16 or that do
  * not. Of BF16, whose values are 2^-8 apart, only a gradient that is missing or misplaced is told
  * from rounding. */
@@ -597,6 +605,7 @@ static void check_every_dtype(const char *layer)
     struct subject t = {IMAGES, layers, NUMBERS};
     srand((unsigned)test_random());
     network *net = parse(&t, "", "");
+    fill_places(net);
     list_net(&start, net);
     keep(&start);
     draw_passes(t.truth, net, &p);
@@ -637,16 +646,18 @@ AMP_TEST(deconvolutional_in_every_dtype)
     }
 }
 
-/* Windows that Darknet gets right. */
+/* Windows that Darknet gets right. It needs the workspace of the second convolution. */
 AMP_TEST(local_in_every_dtype)
 {
-    char layer[200];
+    char layer[300];
     gpu_index = -1; /* in a GPU build */
     for (int i = 0; i < 12; i++) {
         int size = 1 + (int)(test_random() % 4), pad = size == 3 && test_random() % 2;
         snprintf(layer, sizeof layer,
+                 "[convolutional]\nfilters=16\nsize=3\npad=1\nactivation=tanh\n"
+                 "[convolutional]\nfilters=%d\nsize=3\npad=1\nactivation=tanh\n"
                  "[local]\nfilters=%d\nsize=%d\nstride=%d\npad=%d\nactivation=tanh\n",
-                 random_filters(), size, 1 + (int)(test_random() % 3), pad);
+                 random_filters(), random_filters(), size, 1 + (int)(test_random() % 3), pad);
         check_every_dtype(layer);
     }
 }
