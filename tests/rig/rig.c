@@ -431,7 +431,7 @@ float *rig_gradient(struct rig *r, int param)
     float *gradient = allocate(p->n, sizeof *gradient);
     if (p->grad)
         memcpy(gradient, p->grad, p->n * sizeof *gradient);
-    else if (r->plan->layers[p->layer].backward)
+    else if (r->plan->layers[p->layer].backward && !r->plan->layers[p->layer].frozen)
         r->backend->conv_weight_gradients(
             r->context, &(struct ampk_weight_gradient){node->conv, gradient, NULL}, 1, 1, false);
     return gradient;
