@@ -76,7 +76,7 @@ def ultralytics_loader(listed, size, classes):
 LOADERS = {"torchvision": torchvision_loader, "ultralytics": ultralytics_loader}
 
 
-def tell_versions(name):
+def report_versions(name):
     import torch
     peer = __import__(name)
     print(json.dumps({name: peer.__version__, "torch": torch.__version__}))
@@ -85,7 +85,7 @@ def tell_versions(name):
 def main():
     name, *rest = sys.argv[1:]
     if rest == ["--version"]:
-        return tell_versions(name)
+        return report_versions(name)
     import torch
     torch.set_num_threads(1)
     torch.manual_seed(1)

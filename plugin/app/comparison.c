@@ -206,7 +206,7 @@ static void pass_over(struct amp_comparison *c, network *net, amp_see_function *
     amp_pass(net, see, c->precision, pass);
 }
 
-static int tell_not_clean(const char *what, const struct amp_pass *pass)
+static int report_not_clean(const char *what, const struct amp_pass *pass)
 {
     char message[300];
     snprintf(message, sizeof message,
@@ -248,7 +248,7 @@ static int compare_batch(struct amp_comparison *c)
     struct amp_precision *p = c->precision;
     struct amp_pass pass, seen = {0};
     pass_over(c, c->fp32, amp_precision_see_fp32, &pass);
-    if (!pass.clean) return tell_not_clean("FP32", &pass);
+    if (!pass.clean) return report_not_clean("FP32", &pass);
     /* A pass that is seen may still move the scale; then its numbers belong to another scale than
      * p->scale, and it is settled again. */
     for (int i = 0; i < TRIES && !seen.clean; i++) {
@@ -262,7 +262,7 @@ static int compare_batch(struct amp_comparison *c)
         c->images += c->mixed->batch;
         return 0;
     }
-    if (!pass.gradient) return tell_not_clean("mixed precision", &pass);
+    if (!pass.gradient) return report_not_clean("mixed precision", &pass);
     amp_precision_overflow(p, pass.layer, pass.tensor, pass.magnitude);
     return 1;
 }

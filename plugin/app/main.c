@@ -262,7 +262,7 @@ enum { MOST_VARIABLES = 10000 };
  * that they wait for, they spin for as long as that program runs, and a step takes several times
  * its share. So they spin for a moment only, then sleep. OpenMP reads the environment when it is
  * loaded, so the program starts itself again with the variable set, unless the user set one. If
- * that fails, tell_spinning (attach/attach.c) says so. */
+ * that fails, report_spinning (attach/attach.c) says so. */
 static void keep_waits_short(char **argv, char **environment)
 {
     static char *ours[MOST_VARIABLES + 2] = {"GOMP_SPINCOUNT=" AMP_SPIN_COUNT};

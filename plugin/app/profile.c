@@ -383,7 +383,7 @@ static void take_first(void *reason, const char *message)
     if (!first->text[0]) snprintf(first->text, sizeof first->text, "%s", message);
 }
 
-static void tell_left_fp16(const network *net)
+static void report_left_fp16(const network *net)
 {
     for (int i = 0; i < net->n; i++)
         if (amp_left_fp16(net, i))
@@ -442,7 +442,7 @@ static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
     if (!failed && amp_profile_time(p, nets, stderr, err, sizeof err)) failed = complain(err);
     amp_quiet_end(kept);
     if (!failed) {
-        tell_left_fp16(nets[AMP_PROFILE_MIXED]);
+        report_left_fp16(nets[AMP_PROFILE_MIXED]);
         amp_machine_look(&p->machine, gpu_index);
         amp_profile_count(p);
         failed = print_result(r, p);

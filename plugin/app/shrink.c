@@ -298,7 +298,7 @@ static int write_data(const struct shrink *s, char *err)
 
 /* ---- the whole ---- */
 
-static void tell_rest(const struct shrink *s)
+static void report_rest(const struct shrink *s)
 {
     fprintf(stderr,
             "%s: %zu of %zu images are there, and no data file; remove the folder before you start "
@@ -327,7 +327,7 @@ static int work(struct shrink *s)
     if (began && !write_all(s, err)) return 0;
     if (*err) fprintf(stderr, "error: %s\n", err);
     if (began && check_empty(s->folder, err))
-        tell_rest(s);
+        report_rest(s);
     else
         fputs("nothing was written\n", stderr);
     return -1;

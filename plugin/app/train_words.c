@@ -215,7 +215,7 @@ static const struct word *nearest_word(const char *word)
     return nearest ? find_known(nearest) : NULL;
 }
 
-static void tell_unknown(struct rest *r, const char *word, const char *next, bool refused)
+static void report_unknown(struct rest *r, const char *word, const char *next, bool refused)
 {
     static const char ending[] = " (ignored, as Darknet ignores it)";
     const struct word *known = find_known(word), *nearest = nearest_word(word);
@@ -244,7 +244,7 @@ static void check_unknown(struct rest *r)
         if (!option && files <= 3) continue;
         const struct word *nearest = nearest_word(word);
         bool meant_ours = nearest && find_word(ours, OURS, nearest->name);
-        tell_unknown(r, word, next, r->strict || i <= 5 || meant_ours);
+        report_unknown(r, word, next, r->strict || i <= 5 || meant_ours);
         bool value = option && nearest && nearest->value != NO_VALUE;
         if (value && next && next[0] != '-') i++;
     }

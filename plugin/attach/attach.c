@@ -187,7 +187,7 @@ static void start_training_state(struct amp_session *s)
     pthread_once(&once, close_logs_at_exit);
 }
 
-static void tell_plan(const struct amp_session *s)
+static void report_plan(const struct amp_session *s)
 {
     const network *net = s->net;
     amp_plan_print(s->plan, s->desc, stderr);
@@ -196,7 +196,7 @@ static void tell_plan(const struct amp_session *s)
 
 /* The `darknet` program sets the variable for itself (app/main.c). Inside another program it is too
  * late for that: OpenMP has read the environment. */
-static void tell_spinning(const struct amp_session *s)
+static void report_spinning(const struct amp_session *s)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     if (s->device || omp_get_max_threads() == 1) return;
@@ -243,8 +243,8 @@ static void attach_session(struct amp_session *s, network *net)
     amp_ending_watch(AMP_ENDING_AFTER_CONTEXT);
     if (amp_session_make_plan(s, true, err, sizeof err)) amp_fail(err);
     fflush(stdout);
-    tell_plan(s);
-    tell_spinning(s);
+    report_plan(s);
+    report_spinning(s);
     start_training_state(s);
     save_pointers(s);
     if (amp_session_commit(s, err, sizeof err)) amp_give_up(s, err);

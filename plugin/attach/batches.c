@@ -358,7 +358,7 @@ static bool is_by_image(const load_args *args)
 
 /* Two other kinds draw at random too, but not one image per row: pairs of images, and one image out
  * of n. Said once, because a user who sets a seed expects it to hold. */
-static void tell_what_ignores_the_seed(const load_args *args)
+static void report_what_ignores_the_seed(const load_args *args)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     bool pairs = args->type == COMPARE_DATA, one_of_n = args->type == SWAG_DATA;
@@ -388,7 +388,7 @@ pthread_t amp_batches_load(load_args args)
 {
     count_waiting();
     if (feed.net && is_by_image(&args)) return load_by_image(args);
-    tell_what_ignores_the_seed(&args);
+    report_what_ignores_the_seed(&args);
     load_args *own = allocate(1, sizeof *own);
     *own = args;
     return start_loading(load_as_darknet, own);
@@ -402,7 +402,7 @@ pthread_t amp_batches_load_in_thread(load_args args)
         args.threads = 1;
         return load_by_image(args);
     }
-    tell_what_ignores_the_seed(&args);
+    report_what_ignores_the_seed(&args);
     return AMP_REAL(load_data_in_thread)(args);
 }
 

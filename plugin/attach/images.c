@@ -115,7 +115,7 @@ static bool ends_early(int fd, size_t n)
 }
 
 /* Decoders fill the missing part with grey and go on; OpenCV's warning does not name the file. */
-static void tell_if_cut(const char *name)
+static void report_if_cut(const char *name)
 {
     struct stat info;
     int fd = open(name, O_RDONLY | O_CLOEXEC);
@@ -150,7 +150,7 @@ static void end_read(const struct read_call *r, bool decoded)
     if (r->nested) return;
     /* OpenCV has registered its destructors by now. */
     amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
-    if (decoded && loading && refuses()) tell_if_cut(reading);
+    if (decoded && loading && refuses()) report_if_cut(reading);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
     amp_ending_leave();

@@ -398,7 +398,7 @@ static void refuse_several(void)
     amp_fail(message);
 }
 
-static void tell_alone(const struct amp_session *s)
+static void report_alone(const struct amp_session *s)
 {
     static bool told;
     if (s->options.sync_bn && !told)
@@ -463,7 +463,7 @@ void amp_ranks_begin_step(struct amp_session *s, network *net, int rows)
 {
     static _Thread_local const struct amp_session *compared;
     if (!s) refuse_several();
-    if (s && !s->step.peers) tell_alone(s);
+    if (s && !s->step.peers) report_alone(s);
     if (!s || !s->step.peers) return;
     check_rows(s, net, rows);
     round_seen(net);

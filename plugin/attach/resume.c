@@ -168,7 +168,7 @@ bool amp_run_is_spoilt(const struct amp_session *s, char *what, size_t size)
 
 /* ---- taking it up ---- */
 
-static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
+static void report_resumed(const struct amp_session *s, const struct amp_run *r)
 {
     char scale[32];
     int demoted = 0;
@@ -199,7 +199,7 @@ static const char *why_not_exact(const struct amp_layer_desc *l, bool between, b
 }
 
 /* One reason is enough: the first layer that has one. */
-static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration, bool device)
+static void report_not_exact(const struct amp_net_desc *net, uint64_t iteration, bool device)
 {
     if (net->auto_subdivisions)
         fprintf(stderr,
@@ -243,14 +243,14 @@ static void restore(struct amp_session *s)
     struct amp_run_state state = amp_run_state_of(s);
     if (amp_sidecar_restore(s->sidecar, &state.run, err, sizeof err)) amp_fail(err);
     put_back(s, &state);
-    tell_resumed(s, &state.run);
-    tell_not_exact(s->desc, amp_iterations_in(s->net, state.run.seen), s->device);
+    report_resumed(s, &state.run);
+    report_not_exact(s->desc, amp_iterations_in(s->net, state.run.seen), s->device);
     amp_run_state_free(s, &state);
 }
 
 /* seen must be what the file had: after -clear (another count) the user wanted nothing kept, so
  * nothing is missing. Said once. */
-static void tell_without_sidecar(struct amp_session *s, size_t seen)
+static void report_without_sidecar(struct amp_session *s, size_t seen)
 {
     bool missed = *s->without_sidecar && s->trained && s->without_sidecar_seen == seen && seen > 0;
     if (missed)
@@ -308,7 +308,7 @@ int amp_session_swap_averages(struct amp_session *s, char *err, size_t err_size)
  * Then the backup that was loaded is another run's file, too: a signal must not overwrite it. */
 void amp_session_resume(struct amp_session *s, size_t seen)
 {
-    tell_without_sidecar(s, seen);
+    report_without_sidecar(s, seen);
     keep(s);
     if (!s->sidecar) return;
     if (seen == amp_sidecar_seen(s->sidecar)) {

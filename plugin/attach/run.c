@@ -336,7 +336,7 @@ static bool is_random(const network *net)
 
 /* Says why, and which key can help. The cfg's width and height are named, as the sizes that
  * random=0 would keep. */
-static void tell_remedy(const struct amp_session *s, const char *why)
+static void report_remedy(const struct amp_session *s, const char *why)
 {
     const struct amp_cfg_entry *w = amp_cfg_find(s->cfg->sections, "width");
     const struct amp_cfg_entry *h = amp_cfg_find(s->cfg->sections, "height");
@@ -379,7 +379,7 @@ _Noreturn void amp_give_up(struct amp_session *s, const char *why)
     fflush(stdout);
     amp_ranks_speak();
     if (amp_group_rank()) amp_fail(why);
-    tell_remedy(s, why);
+    report_remedy(s, why);
     if (amp_group_is_on()) {
         amp_group_end(true, why);
         amp_run_save_for_all(s, why);

@@ -52,7 +52,7 @@ static int check_opens(const struct amp_whole_file *f, const char *name, char *e
 }
 
 /* Darknet's own line names the temporary file. This one names the file the user asked for. */
-static void tell_saved(const char *name)
+static void report_saved(const char *name)
 {
     fprintf(stderr, "Saved as %s\n", name);
 }
@@ -87,7 +87,7 @@ static int save_average(struct amp_session *s, const char *name, char *err, size
     if (amp_session_swap_averages(s, err, err_size)) amp_fail(err);
     failed = failed || amp_checkpoint_place(&f, NULL, err, err_size);
     amp_whole_drop(&f);
-    if (!failed) tell_saved(name);
+    if (!failed) report_saved(name);
     return failed ? -1 : 0;
 }
 
@@ -160,7 +160,7 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
     amp_whole_drop(&weights);
     amp_whole_drop(&sidecar);
     if (failed) return -1;
-    tell_saved(name);
+    report_saved(name);
     snprintf(s->last_saved, sizeof s->last_saved, "%s", name);
     return save_average_beside(s, name, err, err_size);
 }
@@ -224,7 +224,7 @@ static int save_stock(network *net, const char *path, unsigned long long bytes, 
     failed = failed || amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size) ||
              amp_folder_flush(path, err, err_size);
     amp_whole_drop(&f);
-    if (!failed) tell_saved(path);
+    if (!failed) report_saved(path);
     return failed ? -1 : 0;
 }
 

@@ -95,7 +95,7 @@ static void lend_products(struct amp_session *s, int i)
 
 /* The plan says that the products of recurrent layers are ours. Where Darknet's calls pass by, they
  * are not. */
-static void tell_products(struct amp_session *s, int i)
+static void report_products(struct amp_session *s, int i)
 {
     if (s->told_products || !s->plan->layers[i].products || s->graph->nodes[i].product_called)
         return;
@@ -118,7 +118,7 @@ static void call_forward(void *user, int i, float *input, bool train)
     amp_native_forward(&s->net->layers[i], &s->saved[i], s->device, s->view, input, train);
     amp_products_end();
     s->backend->acquire(s->context);
-    tell_products(s, i);
+    report_products(s, i);
 }
 
 static void call_backward(void *user, int i, float *input, float *delta)
@@ -155,7 +155,7 @@ static const char *note_of(const struct amp_session *s, int i)
 }
 
 /* One line for all layers that have the first one's note. */
-static void tell_note(const struct amp_session *s, int first)
+static void report_note(const struct amp_session *s, int first)
 {
     const char *note = note_of(s, first);
     flockfile(stderr); /* other threads print lines too, and this one is built in parts */
@@ -168,7 +168,7 @@ static void tell_note(const struct amp_session *s, int first)
 
 /* Only for training, once per session: a note is about the GPU and does not change with the size. A
  * note's first layer prints for all that have it. */
-static void tell_notes(struct amp_session *s)
+static void report_notes(struct amp_session *s)
 {
     if (s->told_notes || !s->plan->train || !s->backend->conv_note) return;
     s->told_notes = true;
@@ -177,7 +177,7 @@ static void tell_notes(struct amp_session *s)
         int before = 0;
         while (before < i && note_of(s, before) != note)
             before++;
-        if (note && before == i) tell_note(s, i);
+        if (note && before == i) report_note(s, i);
     }
 }
 
@@ -209,7 +209,7 @@ static int make_graph(struct amp_session *s, char *err, size_t err_size)
         return -1;
     amp_graph_observe(s->graph, s->see, s->see_user);
     amp_graph_trace_layers(s->graph, s->trace, s->trace_user);
-    tell_notes(s);
+    report_notes(s);
     return 0;
 }
 

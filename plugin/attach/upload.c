@@ -45,7 +45,7 @@ static struct upload *upload_of(const float *x)
     return NULL;
 }
 
-static void tell_once(atomic_flag *told, const char *what, cudaError_t status)
+static void report_once(atomic_flag *told, const char *what, cudaError_t status)
 {
     cudaGetLastError(); /* Darknet takes a pending error for one of its own */
     if (atomic_flag_test_and_set(told)) return;
@@ -63,7 +63,8 @@ static void open_lanes(struct upload *u)
     for (int k = 0; k < 2 && status == cudaSuccess; k++)
         status = cudaEventCreateWithFlags(&u->lanes[k].copied, cudaEventDisableTiming);
     if (status != cudaSuccess)
-        tell_once(&told, "images go to the GPU when their pass begins, which takes longer", status);
+        report_once(&told, "images go to the GPU when their pass begins, which takes longer",
+                    status);
 }
 
 static void close_lanes(struct upload *u)
@@ -88,8 +89,8 @@ void amp_upload_pin(const network *net)
     }
     pthread_mutex_unlock(&lock);
     if (status != cudaSuccess)
-        tell_once(&told, "the images cannot be page-locked, copying them to the GPU takes longer",
-                  status);
+        report_once(&told, "the images cannot be page-locked, copying them to the GPU takes longer",
+                    status);
 }
 
 void amp_upload_unpin(const network *net)
@@ -131,7 +132,8 @@ static int bring(struct upload *u, const struct amp_staged *images, int into)
                                  cudaMemcpyHostToDevice, u->stream);
     if (status == cudaSuccess) status = cudaEventRecord(lane->copied, u->stream);
     if (status != cudaSuccess) {
-        tell_once(&told, "images go to the GPU when their pass begins, which takes longer", status);
+        report_once(&told, "images go to the GPU when their pass begins, which takes longer",
+                    status);
         return -1;
     }
     lane->images = *images;

@@ -436,11 +436,11 @@ static void copy_output(struct amp_graph *g, struct amp_node *node)
 
 void amp_graph_forward_layer(struct amp_graph *g, int layer)
 {
-    amp_graph_tell_tracer(g, layer, false, false);
+    amp_graph_report_tracer(g, layer, false, false);
     executor_of(g, layer)->forward(g, layer);
     amp_graph_look_at_output(g, layer);
     copy_output(g, &g->nodes[layer]);
-    amp_graph_tell_tracer(g, layer, false, true);
+    amp_graph_report_tracer(g, layer, false, true);
 }
 
 static size_t output_count(const struct amp_graph *g, int i)
@@ -513,7 +513,7 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
     if (!node->plan->backward) return; /* no gradient is of use there */
-    amp_graph_tell_tracer(g, layer, true, false);
+    amp_graph_report_tracer(g, layer, true, false);
     if (node->plan->again >= 0) recompute(g, node->plan->again, node->plan->again_end);
     /* Nobody contributes to this delta, so nobody overwrites what an earlier pass left in it. */
     if (node->plan->delta_from_nobody && node->delta.data) {
@@ -525,7 +525,7 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
     if (node->gradient && !weight_gradients_wait(g))
         g->backend->conv_weight_gradients(g->context, node->gradient, 1, 1, false);
     amp_graph_show_gradient(g, layer);
-    amp_graph_tell_tracer(g, layer, true, true);
+    amp_graph_report_tracer(g, layer, true, true);
     /* Outside the tracer's two calls: this time belongs to no single layer. */
     if (layer == g->plan->first_backward && weight_gradients_wait(g))
         g->backend->conv_weight_gradients(g->context, g->of_pass, g->n_learning, 1, false);

@@ -118,7 +118,7 @@ void amp_graph_trace_layers(struct amp_graph *g, amp_layer_function *at, void *u
     g->trace_user = user;
 }
 
-void amp_graph_tell_tracer(const struct amp_graph *g, int layer, bool backward, bool done)
+void amp_graph_report_tracer(const struct amp_graph *g, int layer, bool backward, bool done)
 {
     const struct ampk_backend *be = g->backend;
     if (g->trace) g->trace(layer, backward, done, g->trace_user);

@@ -95,7 +95,7 @@ struct amp_plan_layer {
     bool delta_slice;      /* its delta is those channels of the route's delta too */
     int copy[AMP_FORMATS]; /* buffers of copies of the output in other formats, -1 = none */
     int buffer[AMP_BUFFER_KINDS];
-    char reason[200];
+    char reason[400];
 };
 
 struct amp_plan {
@@ -224,8 +224,9 @@ void amp_plan_mark_recomputed(struct planner *);
 void amp_plan_find_runs(struct planner *);
 /* Once slices are found: sets again and again_end. */
 void amp_plan_find_again(struct planner *);
-/* Whether a run other than its own is computed from the output of layer i (-1: the input). */
-bool amp_plan_is_reread(const struct planner *, int i);
+/* Whether a run other than its own is computed from the output of layer i (-1: the input) in this
+ * format. */
+bool amp_plan_is_reread(const struct planner *, int i, enum amp_format);
 /* Whether the layer's forward is computed again: by itself, or by the convolution that it is fused
  * to. */
 bool amp_plan_runs_again(const struct amp_plan *, int i);

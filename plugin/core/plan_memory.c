@@ -224,7 +224,7 @@ static struct life output_life(const struct planner *pl, int i, enum amp_format 
 {
     int forward = last_forward_read(pl, i, format), backward = last_backward_read(pl, i, format);
     int end = 2 * pl->plan->n;
-    bool kept = amp_plan_is_reread(pl, i);
+    bool kept = amp_plan_is_reread(pl, i, format);
     /* A convolution that is recomputed writes the fused layer's output once more. */
     if (i >= 0 && !pl->plan->layers[i].recomputed) kept |= amp_plan_runs_again(pl->plan, i);
     if (kept) return (struct life){.first = first, .last = end};

@@ -45,13 +45,20 @@ static int run_of(const struct amp_plan *plan, int i)
     return plan->layers[i].recomputed ? plan->layers[i].run : plan->layers[i - 1].run;
 }
 
-bool amp_plan_is_reread(const struct planner *pl, int i)
+bool amp_plan_is_reread(const struct planner *pl, int i, enum amp_format format)
 {
     const struct amp_plan *plan = pl->plan;
     int own = i < 0 ? -1 : plan->layers[i].run;
     for (int j = i + 1; j < plan->n; j++)
         for (int k = 0; amp_plan_runs_again(plan, j) && k < pl->net->layers[j].n_sources; k++)
-            if (plan->layers[j].sources[k] == i && run_of(plan, j) != own) return true;
+            if (plan->layers[j].sources[k] == i && plan->layers[j].in == format &&
+                run_of(plan, j) != own)
+                return true;
+    /* A slice of this route may be reread, too. */
+    for (int k = 0; k < i; k++)
+        if (plan->layers[k].route == i && plan->layers[i].out == format &&
+            amp_plan_is_reread(pl, k, format))
+            return true;
     return false;
 }
 

@@ -349,7 +349,7 @@ static void end_pass(struct amp_step *s)
 }
 
 /* Not in a poisoned step, whose last backward does not run, nor when backward is repeated. */
-static void tell_peers(struct amp_step *s, int layer)
+static void report_peers(struct amp_step *s, int layer)
 {
     if (s->peers && s->subdivision == last_pass(s)) s->peers->ran(s->peers->user, s, layer);
 }
@@ -364,10 +364,10 @@ void amp_step_backward(struct amp_step *s, int layer, double loss)
         if (judges_together(s) && !s->poisoned) judge_forward_together(s);
     }
     if (!s->poisoned) {
-        if (begins) tell_peers(s, g->n);
+        if (begins) report_peers(s, g->n);
         if (begins) amp_graph_begin_backward(g, (float)s->scaler.scale);
         amp_graph_backward(g, layer);
-        tell_peers(s, layer);
+        report_peers(s, layer);
     }
     if (layer == g->plan->first_backward) end_pass(s);
 }

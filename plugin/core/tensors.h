@@ -252,7 +252,7 @@ void amp_graph_look_at_output(struct amp_graph *, int layer);
 void amp_graph_show_gradient(struct amp_graph *, int layer);
 /* Tells the tracer, if there is one, and the profiler, that the layer's part of a pass begins or is
  * done. */
-void amp_graph_tell_tracer(const struct amp_graph *, int layer, bool backward, bool done);
+void amp_graph_report_tracer(const struct amp_graph *, int layer, bool backward, bool done);
 /* Tell the profiler that a whole pass begins, or that the one that has begun is done. */
 void amp_graph_begin_range(struct amp_graph *, const char *pass);
 void amp_graph_end_range(struct amp_graph *);

@@ -69,8 +69,8 @@ struct reader {
     void *context;
 };
 
-__attribute__((format(printf, 2, 3))) static int tell_fault(const struct reader *r,
-                                                            const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int report_fault(const struct reader *r,
+                                                              const char *format, ...)
 {
     char what[512], message[AMP_LABEL_PATH_MAX + 600];
     va_list args;
@@ -110,9 +110,9 @@ static int read_class(const struct reader *r, const char *field, int *class_id)
     long value = strtol(field, &end, 10);
     if (end == field || *end || errno || value < 0 || value >= r->classes)
         return r->classes == 1
-                   ? tell_fault(r, "class \"%.40s\": must be 0, the only class", field)
-                   : tell_fault(r, "class \"%.40s\": must be a whole number from 0 to %d", field,
-                                r->classes - 1);
+                   ? report_fault(r, "class \"%.40s\": must be 0, the only class", field)
+                   : report_fault(r, "class \"%.40s\": must be a whole number from 0 to %d", field,
+                                  r->classes - 1);
     *class_id = (int)value;
     return 0;
 }
@@ -123,13 +123,13 @@ static int read_fraction(const struct reader *r, const char *name, const char *f
     char *end;
     *value = strtod(field, &end);
     if (end == field || *end || !isfinite(*value))
-        return tell_fault(r, "%s \"%.40s\": must be a finite number", name, field);
+        return report_fault(r, "%s \"%.40s\": must be a finite number", name, field);
     if (is_size && *value < 0)
-        return tell_fault(r, "%s \"%.40s\": must not be below 0", name, field);
+        return report_fault(r, "%s \"%.40s\": must not be below 0", name, field);
     /* Pixels instead of fractions are the usual mistake, so the message names it. */
     if (fabs(*value) > AMP_LABEL_BOX_MAX)
-        return tell_fault(r, "%s \"%.40s\": must be a fraction of the image (0 to 1), not pixels",
-                          name, field);
+        return report_fault(r, "%s \"%.40s\": must be a fraction of the image (0 to 1), not pixels",
+                            name, field);
     return 0;
 }
 
@@ -137,7 +137,7 @@ static int read_row(const struct reader *r, char *line, struct amp_label *label)
 {
     char *fields[5];
     int count = split_fields(line, fields, 5);
-    if (count != 5) return tell_fault(r, "%d fields, must be 5: class x y width height", count);
+    if (count != 5) return report_fault(r, "%d fields, must be 5: class x y width height", count);
     if (read_class(r, fields[0], &label->class_id)) return -1;
     if (read_fraction(r, "x", fields[1], false, &label->x)) return -1;
     if (read_fraction(r, "y", fields[2], false, &label->y)) return -1;
@@ -159,7 +159,7 @@ static int append_row(const struct reader *r, struct amp_labels *labels, struct 
     if (labels->count == labels->capacity) {
         size_t capacity = labels->capacity ? 2 * labels->capacity : 16;
         struct amp_label *rows = realloc(labels->rows, capacity * sizeof *rows);
-        if (!rows) return tell_fault(r, "no memory for %zu labels", capacity);
+        if (!rows) return report_fault(r, "no memory for %zu labels", capacity);
         labels->rows = rows;
         labels->capacity = capacity;
     }
@@ -177,7 +177,7 @@ static FILE *open_file(const struct reader *r)
     if (!why && (stat(r->path, &info) || info.st_size > AMP_LABEL_FILE_MAX))
         why = "larger than 16 MiB, which no label file is";
     FILE *file = why ? NULL : fopen(r->path, "r");
-    if (!file) tell_fault(r, "cannot read label file: %s", why ? why : strerror(errno));
+    if (!file) report_fault(r, "cannot read label file: %s", why ? why : strerror(errno));
     return file;
 }
 
@@ -197,14 +197,14 @@ int amp_labels_read(const char *path, int classes, struct amp_labels *labels, am
         struct amp_label row;
         r.line++;
         if (strlen(line) != (size_t)length)
-            failed = tell_fault(&r, "NUL byte in a label line");
+            failed = report_fault(&r, "NUL byte in a label line");
         else if (line[strspn(line, blanks)] == '\0')
             continue;
         else if (read_row(&r, line, &row) || append_row(&r, labels, row))
             failed = -1;
     }
     r.line = 0;
-    if (ferror(file)) failed = tell_fault(&r, "cannot read label file: %s", strerror(errno));
+    if (ferror(file)) failed = report_fault(&r, "cannot read label file: %s", strerror(errno));
     free(line);
     fclose(file);
     return failed;

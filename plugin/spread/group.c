@@ -65,10 +65,10 @@ static void give_up(double waited)
 }
 
 /* Process 0 tells of late ones every minute, at the usual timeout. */
-static void tell_late(double waited, double *told)
+static void report_late(double waited, double *told)
 {
     if (group.rank || waited - *told < 2 * group.timeout) return;
-    amp_heartbeat_tell_late(waited);
+    amp_heartbeat_report_late(waited);
     *told = waited;
 }
 
@@ -82,7 +82,7 @@ static int wait_long(int (*poll)(void))
         double waited = amp_clock_seconds() - since;
         amp_group_check();
         give_up(waited);
-        tell_late(waited, &told);
+        report_late(waited, &told);
         nanosleep(&nap, NULL);
         if (nap.tv_nsec < LONGEST_SLEEP) nap.tv_nsec *= 2;
     }

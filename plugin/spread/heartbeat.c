@@ -138,7 +138,7 @@ void amp_heartbeat_end(bool able, const char *why)
         pause();
 }
 
-void amp_heartbeat_tell_late(double seconds)
+void amp_heartbeat_report_late(double seconds)
 {
     char who[200], message[300];
     bool any = false;

@@ -34,6 +34,6 @@ void amp_heartbeat_saved(void);
 void amp_heartbeat_end(bool able, const char *why);
 
 /* Tells which processes are late: everybody waits for them. */
-void amp_heartbeat_tell_late(double seconds);
+void amp_heartbeat_report_late(double seconds);
 
 #endif

@@ -82,6 +82,48 @@ AMP_TEST(every_allocation)
     rig_free(r);
 }
 
+static bool says_gradients(const char *error, double *mib)
+{
+    static const char before[] = "no memory for ", after[] = " MiB of gradients";
+    char *end;
+    if (strncmp(error, before, strlen(before))) return false;
+    *mib = strtod(error + strlen(before), &end);
+    return !strncmp(end, after, strlen(after));
+}
+
+/* What is said of the gradients, whichever of their arrays finds no memory. Local layers have the
+ * many parameters that no convolution keeps. */
+static double refused_mib(const char *keys, bool accumulate)
+{
+    char text[1000];
+    double mib = NAN, first = NAN;
+    snprintf(text, sizeof text,
+             "[net]\nmixed_precision=1\nbatch=1\nwidth=40\nheight=40\nchannels=3\n%s"
+             "[convolutional]\nbatch_normalize=1\nfilters=512\nsize=11\nactivation=leaky\n"
+             "[convolutional]\nfilters=3\nsize=1\nactivation=leaky\n"
+             "[local]\nfilters=512\nsize=1\nactivation=linear\n[cost]\n",
+             keys);
+    struct rig *r = make(text);
+    for (int n = 0; left = n, rig_make_graph(r, accumulate); n++) {
+        if (!says_gradients(r->err, &mib)) continue;
+        if (isnan(first)) first = mib;
+        CHECK(mib == first);
+    }
+    rig_free(r);
+    return first;
+}
+
+/* Of all parameters; of a step of one pass whose update reads convolutions' gradients where they
+ * are, the others. */
+AMP_TEST(the_gradients_that_found_no_memory_are_counted)
+{
+    const double convolutions = 512 * 3 * 11 * 11 + 3 * 512, others = 512 * 3 * 30 * 30 + 512 * 900,
+                 mib = 1 << 18; /* floats */
+    CHECK_NEAR(refused_mib("", true), (convolutions + others) / mib, .06);
+    CHECK_NEAR(refused_mib("", false), others / mib, .06);
+    CHECK_NEAR(refused_mib("clip_grad_norm=1\n", false), (convolutions + others) / mib, .06);
+}
+
 /* And what the backend takes itself: a device with more and more memory. */
 AMP_TEST(a_device_that_is_too_small)
 {
@@ -115,6 +157,46 @@ AMP_TEST(a_pass_takes_no_more)
     rig_forward(r);
     rig_backward(r, 1);
     CHECK_INT(emulation_memory().bytes, made);
+    rig_free(r);
+}
+
+/* ---- what a loss reads ---- */
+
+static char *block;      /* the last that was allocated */
+static size_t room;      /* its bytes */
+static size_t described; /* of them, how many were written so far */
+
+static void *noted_alloc(struct ampk_context *context, size_t bytes)
+{
+    room = bytes;
+    described = 0;
+    return block = ampk_cuda.alloc(context, bytes);
+}
+
+/* One array after the other, each where vectors of 16 bytes may be read. */
+static void checked_write(struct ampk_context *context, void *to, const void *from, size_t bytes)
+{
+    char *at = to;
+    if (block && at >= block && at < block + room) {
+        CHECK_INT((at - block) % 16, 0);
+        CHECK(at >= block + described && at + bytes <= block + room);
+        described = (size_t)(at - block) + bytes;
+    }
+    ampk_cuda.write(context, to, from, bytes);
+}
+
+AMP_TEST(a_losss_arrays_are_aligned_and_apart)
+{
+    struct rig *r = make(detector);
+    limited.alloc = noted_alloc;
+    limited.write = checked_write;
+    REQUIRE(rig_make_graph(r, true) == 0);
+    size_t anchors = 6 * sizeof(float), mask = 3 * sizeof(int);
+    /* The anchors' 24 bytes take 32, the mask's 12 take 16. */
+    block = r->graph->nodes[4].constants;
+    REQUIRE(block);
+    CHECK(!memcmp(block, r->net->layers[4].loss.anchor_sizes, anchors));
+    CHECK(!memcmp(block + 32, r->net->layers[4].loss.mask, mask));
     rig_free(r);
 }
 

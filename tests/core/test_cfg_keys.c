@@ -376,6 +376,13 @@ static void check_structure(const char *text, const char *message)
     amp_cfg_free(file);
 }
 
+AMP_TEST(anchors_beyond_the_last_are_told)
+{
+    check_structure("[net]\n[region]\nnum=3\nanchors=1,2,3,4,5,6,7\n",
+                    "a.cfg:4: anchors= in [region]: 7 numbers; allowed: 6, two for each of num=3");
+    check_structure("[net]\n[region]\nnum=3\nanchors=1,2,3,4,5,6\n", "");
+}
+
 static void check_names_remark(const char *list)
 {
     char text[64], begin[64];

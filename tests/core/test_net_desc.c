@@ -169,6 +169,21 @@ AMP_TEST(batch_is_that_of_one_pass)
     forget(net);
 }
 
+AMP_TEST(a_pass_has_an_image)
+{
+    static const char *const keys[] = {"batch=0\ntime_steps=2", "time_steps=0\nbatch=2"};
+    static const char *const messages[] = {"a.cfg:2: batch=0 in [net]: must be at least 1",
+                                           "a.cfg:2: time_steps=0 in [net]: must be at least 1"};
+    for (int i = 0; i < 2; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "[net]\n%s\ninputs=10\n[connected]\noutput=2\n", keys[i]);
+        struct amp_net_desc *net = describe(text, true);
+        CHECK(!net);
+        CHECK_STR(err, messages[i]);
+        forget(net);
+    }
+}
+
 AMP_TEST(a_resized_net_is_described_anew)
 {
     struct amp_net_desc *net = describe_stock("yolov3-tiny.cfg", 320, 352);

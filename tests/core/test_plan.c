@@ -71,6 +71,21 @@ static size_t bytes_of(int i, enum amp_format f)
            (f == AMP_FORMAT_FP16 || f == AMP_FORMAT_BF16 ? 2 : 4);
 }
 
+/* What check_buffer and check_made were told about each buffer, together; what NULL: nothing. */
+enum { MOST_BUFFERS = 2000 };
+static struct amp_buffer needed[MOST_BUFFERS];
+
+static void need(int b, const char *what, size_t bytes, int first, int last)
+{
+    REQUIRE(b < MOST_BUFFERS);
+    struct amp_buffer *n = &needed[b];
+    if (!n->what) *n = (struct amp_buffer){.first = first, .last = last};
+    n->what = what;
+    if (bytes > n->bytes) n->bytes = bytes;
+    if (first < n->first) n->first = first;
+    if (last > n->last) n->last = last;
+}
+
 /* The buffer exists, is large enough and lives over these steps. */
 static void check_buffer(int b, int layer, const char *what, size_t bytes, int first, int last)
 {
@@ -79,6 +94,7 @@ static void check_buffer(int b, int layer, const char *what, size_t bytes, int f
         return;
     }
     const struct amp_buffer *buffer = &plan->buffers[b];
+    need(b, what, bytes, first, last);
     if (buffer->bytes < bytes || buffer->first > first || buffer->last < last)
         TEST_FAIL("layer %d: %s has %zu bytes from step %d to %d; needed %zu from %d to %d", layer,
                   what, buffer->bytes, buffer->first, buffer->last, bytes, first, last);
@@ -107,6 +123,8 @@ static void check_made(int b, int i, const char *what, size_t bytes, int first, 
     check_buffer(b, i, what, bytes, first, first);
     if (b < 0 || plan->buffers[b].last == 2 * net->n) return;
     const struct amp_buffer *buffer = &plan->buffers[b];
+    if (last > needed[b].again_last) needed[b].again_last = last;
+    if (again > needed[b].again_last) needed[b].again_last = again;
     CHECK(again >= net->n && buffer->again_first <= again && buffer->again_last >= again);
     if (buffer->again_last < last)
         TEST_FAIL("layer %d: %s lives again to step %d; needed to %d", i, what, buffer->again_last,
@@ -183,10 +201,10 @@ static void check_saved(int i)
     int end = 2 * net->n, b = backward_step(i);
     size_t elements = bytes_of(i, AMP_FORMAT_FP32) / 4;
     bool has_y = p->ours && l->batch_normalize;
-    bool own_gradient_reads =
-        l->activation != AMPK_LINEAR &&
-        !(has_y && (l->activation == AMPK_LEAKY || l->activation == AMPK_RELU ||
-                    l->activation == AMPK_RELIE));
+    bool own_gradient_reads = l->activation != AMPK_LINEAR &&
+                              !(has_y && !p->frozen &&
+                                (l->activation == AMPK_LEAKY || l->activation == AMPK_RELU ||
+                                 l->activation == AMPK_RELIE));
     bool is_continued = i + 1 < net->n && plan->layers[i + 1].fused;
     bool is_pooled = is_continued && net->layers[i + 1].type == AMP_MAXPOOL;
     int made = p->fused ? i - 1 : i;
@@ -195,12 +213,18 @@ static void check_saved(int i)
     else if (p->ours && p->out != AMP_FORMAT_BORDER)
         check_made(out_buffer(i), i, "output", bytes_of(i, p->out), made,
                    p->backward && own_gradient_reads ? b : -1);
+    bool written_again = !p->recomputed && amp_plan_runs_again(plan, i);
+    if (!is_continued && p->ours && p->out != AMP_FORMAT_BORDER)
+        check_buffer(out_buffer(i), i, "output", bytes_of(i, p->out), made,
+                     written_again ? end : i);
     if (p->ours && l->batch_normalize)
         check_made(p->buffer[AMP_BUFFER_Y], i, "batch-norm input", bytes_of(i, p->in), i,
                    p->backward ? b : -1);
-    if (l->type == AMP_MAXPOOL)
-        check_made(p->buffer[AMP_BUFFER_INDEX], i, "index", elements, made,
-                   p->backward ? (p->fused ? b + 1 : b) : -1);
+    if (l->type == AMP_MAXPOOL) {
+        int index = p->buffer[AMP_BUFFER_INDEX];
+        check_buffer(index, i, "index", elements * (l->size > 15 ? 4 : 1), made, i);
+        check_made(index, i, "index", elements, made, p->backward ? (p->fused ? b + 1 : b) : -1);
+    }
     if (l->type == AMP_DROPOUT && plan->train)
         check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "mask", elements, 0, p->backward ? end : i);
     if (l->type == AMP_LOCAL) check_unfolded(i);
@@ -399,6 +423,23 @@ static void check_no_overlap(void)
     }
 }
 
+/* No buffer is larger than it has to be or lives longer. Of the products of recurrent layers:
+ * test_products.c. */
+static void check_thrift(void)
+{
+    for (int b = 0; b < plan->n_buffers; b++) {
+        const struct amp_buffer *x = &plan->buffers[b], *n = &needed[b];
+        if (x->layer >= 0 && plan->layers[x->layer].products) continue;
+        if (x->bytes != n->bytes || x->first != n->first || x->last != n->last ||
+            x->again_last != n->again_last)
+            TEST_FAIL(
+                "layer %d: %s has %zu bytes from step %d to %d, again to %d; needed: %zu from "
+                "%d to %d, again to %d",
+                x->layer, x->what, x->bytes, x->first, x->last, x->again_last, n->bytes, n->first,
+                n->last, n->again_last);
+    }
+}
+
 /* All readers of the input read it in that format, and none the input itself. */
 static void check_input_format(void)
 {
@@ -415,6 +456,7 @@ static void check_input_format(void)
 
 static void check_plan(void)
 {
+    memset(needed, 0, sizeof needed);
     check_input_format();
     int first_backward = 0;
     bool frozen = false; /* which layers then go back is tested apart */
@@ -435,6 +477,7 @@ static void check_plan(void)
         check_shared(i);
     }
     check_no_overlap();
+    check_thrift();
     CHECK(plan->flop_reduced <= plan->flop);
 }
 
@@ -525,6 +568,19 @@ AMP_TEST(every_stock_cfg_that_computes_again)
         forget();
     }
     CHECK(kept > 20 && both > 20);
+}
+
+/* Layer 0 lies in the route's output, whose own reader needs it in forward only. */
+AMP_TEST(what_a_route_passes_on_is_kept_for_layers_that_are_computed_again)
+{
+    plan_layers("", "[maxpool]\nsize=2\nstride=2\n[conv]\nbatch_normalize=1\nfilters=4\n"
+                    "activation=leaky\ncheckpoint=1\n[route]\nlayers=0\n[maxpool]\nsize=2\n"
+                    "stride=2\n[cost]\n");
+    CHECK_INT(plan->layers[0].route, 2);
+    CHECK(plan->layers[1].recomputed);
+    CHECK_INT(plan->buffers[out_buffer(0)].last, 2 * net->n);
+    check_plan();
+    forget();
 }
 
 /* ---- chosen nets ---- */

@@ -29,7 +29,7 @@ static enum ampk_activation random_slopes(void)
 
 /* A layer, its input, and what the operations leave. In half of the cases all is as networks mostly
  * have it: NHWC without gaps, channels by 8. */
-struct scene {
+struct operands {
     struct layer layer;
     enum ampk_activation activation;
     struct ampk_tensor shape, halved;
@@ -42,10 +42,10 @@ static int half(int side)
     return side == 1 || random_bool() ? (side + 1) / 2 : side / 2;
 }
 
-static struct scene make_scene(struct rig *r, double (*value)(void), double (*variance)(void))
+static struct operands make_operands(struct rig *r, double (*value)(void), double (*variance)(void))
 {
-    struct scene s = {.activation = random_slopes(),
-                      .shape = random_shape(random_dtype(), AMPK_NHWC)};
+    struct operands s = {.activation = random_slopes(),
+                         .shape = random_shape(random_dtype(), AMPK_NHWC)};
     bool usual = random_bool();
     if (usual)
         s.shape = describe(s.shape.dtype, AMPK_NHWC, s.shape.n, RANDOM_OF(8, 16, 24, 72, 128, 264),
@@ -61,7 +61,7 @@ static struct scene make_scene(struct rig *r, double (*value)(void), double (*va
 }
 
 /* What the backend's bn_act_forward makes of y. */
-static struct pair activate(struct rig *r, const struct scene *s, enum ampk_dtype dtype,
+static struct pair activate(struct rig *r, const struct operands *s, enum ampk_dtype dtype,
                             uint32_t *amax)
 {
     struct pair p = output_tensor(
@@ -92,7 +92,7 @@ static void check_same_elements(struct rig *r, const struct pair *a, const struc
 static void same_bits_case(struct rig *r)
 {
     double (*values[])(void) = {random_value, value_with_ties, large_value};
-    struct scene s = make_scene(r, values[test_random() % 3], positive_value_or_zero);
+    struct operands s = make_operands(r, values[test_random() % 3], positive_value_or_zero);
     struct amax amax = make_amax(r), wanted_amax = make_amax(r);
     r->backend->bn_act_pool_forward(r->context, &s.y.tested, &s.layer.tested, s.activation,
                                     &s.out.tested, s.argmax, NULL, tested_amax(&amax));
@@ -130,7 +130,7 @@ static struct ampk_tensor in_fp32(struct rig *r, const struct ampk_tensor *t)
 
 static void forward_case(struct rig *r)
 {
-    struct scene s = make_scene(r, random_value, positive_value_or_zero);
+    struct operands s = make_operands(r, random_value, positive_value_or_zero);
     struct amax amax = make_amax(r), y_amax = make_amax(r);
     r->backend->bn_act_pool_forward(r->context, &s.y.tested, &s.layer.tested, s.activation,
                                     &s.out.tested, s.argmax, tested_amax(&y_amax),
@@ -158,7 +158,7 @@ AMP_TEST(bn_act_pool_forward)
 }
 
 /* The gradient at the activated values, where the backend's maxima are. */
-static struct ampk_tensor spread(struct rig *r, const struct scene *s, const struct pair *d)
+static struct ampk_tensor spread(struct rig *r, const struct operands *s, const struct pair *d)
 {
     struct pair activated = activate(r, s, s->shape.dtype, NULL);
     struct ampk_tensor maxima = blank(r, &s->halved), at = blank(r, &s->shape);
@@ -170,7 +170,7 @@ static struct ampk_tensor spread(struct rig *r, const struct scene *s, const str
 
 static void backward_case(struct rig *r)
 {
-    struct scene s = make_scene(r, random_value, positive_value_or_zero);
+    struct operands s = make_operands(r, random_value, positive_value_or_zero);
     r->backend->bn_act_pool_forward(r->context, &s.y.tested, &s.layer.tested, s.activation,
                                     &s.out.tested, s.argmax, NULL, NULL);
     struct pair d = input_tensor(r, s.halved), dy = output_tensor(r, s.shape, false);

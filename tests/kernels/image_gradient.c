@@ -8,7 +8,7 @@ static const char SETTING[] = "AMPK_CUDA_IMAGE_GRADIENT";
 enum source { PLAIN, SUMMED, POOLED, SOURCES };
 
 /* A first convolution, the layer behind it and what its backward reads. */
-struct scene {
+struct first_layer {
     struct ampk_conv_shape shape;
     enum source source;
     struct layer layer;
@@ -33,12 +33,12 @@ static struct ampk_conv_shape random_image_shape(void)
                                     .compute = RANDOM_OF(AMPK_COMPUTE_FP16, AMPK_COMPUTE_BF16)};
 }
 
-static enum ampk_dtype operand_of(const struct scene *s)
+static enum ampk_dtype operand_of(const struct first_layer *s)
 {
     return s->shape.compute == AMPK_COMPUTE_FP16 ? AMPK_FP16 : AMPK_BF16;
 }
 
-static struct ampk_tensor shape_y(const struct scene *s)
+static struct ampk_tensor shape_y(const struct first_layer *s)
 {
     return describe(operand_of(s), AMPK_NHWC, s->shape.n, s->shape.k, s->shape.h, s->shape.w);
 }
@@ -49,7 +49,7 @@ static int half(int side)
 }
 
 /* Where the maxima are, and what reads the gradient there. */
-static void pool(struct rig *r, struct scene *s)
+static void pool(struct rig *r, struct first_layer *s)
 {
     struct ampk_tensor halved = describe(operand_of(s), AMPK_NHWC, s->shape.n, s->shape.k,
                                          half(s->shape.h), half(s->shape.w));
@@ -61,7 +61,7 @@ static void pool(struct rig *r, struct scene *s)
     s->d = input_operand(r, halved);
 }
 
-static void make_convs(struct rig *r, struct scene *s)
+static void make_convs(struct rig *r, struct first_layer *s)
 {
     char err[200] = "";
     s->tested = r->backend->conv_create(r->context, &s->shape, err, sizeof err);
@@ -71,17 +71,17 @@ static void make_convs(struct rig *r, struct scene *s)
     s->magnitude = ampk_reference.conv_create(NULL, &s->shape, err, sizeof err);
 }
 
-static void destroy_convs(struct rig *r, struct scene *s)
+static void destroy_convs(struct rig *r, struct first_layer *s)
 {
     r->backend->conv_destroy(r->context, s->tested);
     ampk_reference.conv_destroy(NULL, s->exact);
     ampk_reference.conv_destroy(NULL, s->magnitude);
 }
 
-static void make_scene(struct rig *r, struct scene *s, struct ampk_conv_shape shape,
-                       enum source source)
+static void make_first_layer(struct rig *r, struct first_layer *s, struct ampk_conv_shape shape,
+                             enum source source)
 {
-    *s = (struct scene){.shape = shape, .source = source};
+    *s = (struct first_layer){.shape = shape, .source = source};
     snprintf(r->note, sizeof r->note, "n %d, c %d, h %d, w %d, k %d, compute %d, source %d",
              shape.n, shape.c, shape.h, shape.w, shape.k, shape.compute, source);
     s->layer = make_layer(r, shape.k, positive_value);
@@ -96,8 +96,8 @@ static void make_scene(struct rig *r, struct scene *s, struct ampk_conv_shape sh
         s->gradient.sums = input_operand(r, describe_array(2 * (size_t)shape.k)).tested.data;
 }
 
-/* The tensors' places, once the scene is where it stays. */
-static const struct ampk_layer_gradient *gradient_of(struct scene *s)
+/* The tensors' places, once the layer is where it stays. */
+static const struct ampk_layer_gradient *gradient_of(struct first_layer *s)
 {
     s->gradient.y = &s->y.tested;
     s->gradient.d = &s->d.tested;
@@ -105,7 +105,7 @@ static const struct ampk_layer_gradient *gradient_of(struct scene *s)
     return &s->gradient;
 }
 
-static bool is_taken(struct rig *r, struct scene *s)
+static bool is_taken(struct rig *r, struct first_layer *s)
 {
     const struct ampk_backend *be = r->backend;
     return be->conv_takes_gradient(r->context, s->tested, &s->x.tested, gradient_of(s));
@@ -145,7 +145,7 @@ static void check_same_left(struct rig *r, const struct left *a, const struct le
     CHECK(one == other || (one > 0x7f800000 && other > 0x7f800000));
 }
 
-static struct left run_at_once(struct rig *r, struct scene *s)
+static struct left run_at_once(struct rig *r, struct first_layer *s)
 {
     struct left to = make_left(r, s->shape.k);
     r->backend->conv_bn_backward(r->context, s->tested, &s->x.tested, gradient_of(s),
@@ -155,7 +155,7 @@ static struct left run_at_once(struct rig *r, struct scene *s)
 }
 
 /* The operation that the gradient is of. */
-static struct left run_batchnorm(struct rig *r, struct scene *s, const struct pair *dy)
+static struct left run_batchnorm(struct rig *r, struct first_layer *s, const struct pair *dy)
 {
     struct left to = make_left(r, s->shape.k);
     const struct ampk_backend *be = r->backend;
@@ -180,7 +180,7 @@ static size_t weight_count(const struct ampk_conv_shape *s)
 }
 
 /* The word that watches the gradient, padding and all; as if nothing had been there before. */
-static uint32_t watched(struct rig *r, const struct scene *s)
+static uint32_t watched(struct rig *r, const struct first_layer *s)
 {
     struct amax amax = make_amax(r);
     uint32_t word = 0;
@@ -191,7 +191,7 @@ static uint32_t watched(struct rig *r, const struct scene *s)
 }
 
 /* On a device Tensor Cores cut sums where they do not round. */
-static double products(const struct scene *s)
+static double products(const struct first_layer *s)
 {
 #ifdef CUDA_EMULATED
     const int times = 1;
@@ -202,7 +202,7 @@ static double products(const struct scene *s)
 }
 
 /* Of dy as the backend stores it. FP32 sums of exact products, in some order. */
-static void compare_weight_gradient(struct rig *r, struct scene *s, const struct pair *dy)
+static void compare_weight_gradient(struct rig *r, struct first_layer *s, const struct pair *dy)
 {
     struct ampk_tensor stored = download(r, dy);
     struct ampk_tensor x_size = absolute(r, &s->x.exact), dy_size = absolute(r, &stored);
@@ -237,8 +237,8 @@ static int compared;
 
 static void gradient_case(struct rig *r)
 {
-    struct scene s;
-    make_scene(r, &s, random_image_shape(), (enum source)random_int(0, SOURCES - 1));
+    struct first_layer s;
+    make_first_layer(r, &s, random_image_shape(), (enum source)random_int(0, SOURCES - 1));
     make_convs(r, &s);
     if (has_type(is_taken(r, &s))) {
         struct pair dy = output_operand(r, shape_y(&s));
@@ -271,10 +271,10 @@ static double large(void)
 /* dy is inf here and there: so are its word, to the bit, and the gradient of those filters. */
 static void overflow_case(struct rig *r)
 {
-    struct scene s;
+    struct first_layer s;
     struct ampk_conv_shape shape = random_image_shape();
     shape.compute = AMPK_COMPUTE_FP16;
-    make_scene(r, &s, shape, PLAIN);
+    make_first_layer(r, &s, shape, PLAIN);
     make_convs(r, &s);
     REQUIRE(is_taken(r, &s));
     s.d = input_tensor_of(r, shape_y(&s), large);
@@ -320,8 +320,8 @@ static const struct ampk_conv_shape usual_shape = {
 /* conv_backward goes on as ever, and either gradient counts until the next. */
 static void by_turns_case(struct rig *r)
 {
-    struct scene s;
-    make_scene(r, &s, usual_shape, (enum source)random_int(0, SOURCES - 1));
+    struct first_layer s;
+    make_first_layer(r, &s, usual_shape, (enum source)random_int(0, SOURCES - 1));
     make_convs(r, &s);
     REQUIRE(is_taken(r, &s));
     struct pair dy = output_operand(r, shape_y(&s));
@@ -344,11 +344,11 @@ AMP_TEST(either_way_may_follow_the_other)
 }
 #endif
 
-/* A scene of the usual shape, changed; whether it is taken. */
-static bool is_taken_if(struct rig *r, void (*change)(struct scene *))
+/* A layer of the usual shape, changed; whether it is taken. */
+static bool is_taken_if(struct rig *r, void (*change)(struct first_layer *))
 {
-    struct scene s;
-    make_scene(r, &s, usual_shape, PLAIN);
+    struct first_layer s;
+    make_first_layer(r, &s, usual_shape, PLAIN);
     gradient_of(&s);
     change(&s);
     make_convs(r, &s);
@@ -359,92 +359,92 @@ static bool is_taken_if(struct rig *r, void (*change)(struct scene *))
     return taken;
 }
 
-static void nothing(struct scene *s)
+static void nothing(struct first_layer *s)
 {
     (void)s;
 }
 
-static void five_channels(struct scene *s)
+static void five_channels(struct first_layer *s)
 {
     s->shape.c = s->x.tested.c = 5;
     s->x.tested.image_stride = 5 * 48;
 }
 
-static void many_filters(struct scene *s)
+static void many_filters(struct first_layer *s)
 {
     s->shape.k = s->y.tested.c = s->d.tested.c = 72;
     s->y.tested.image_stride = s->d.tested.image_stride = 72 * 48;
 }
 
-static void odd_filters(struct scene *s)
+static void odd_filters(struct first_layer *s)
 {
     s->shape.k = s->y.tested.c = s->d.tested.c = 12;
     s->y.tested.image_stride = s->d.tested.image_stride = 12 * 48;
 }
 
-static void small_window(struct scene *s)
+static void small_window(struct first_layer *s)
 {
     s->shape.kh = s->shape.kw = 1, s->shape.pad = 0;
 }
 
-static void two_strides(struct scene *s)
+static void two_strides(struct first_layer *s)
 {
     s->shape.stride = 2;
 }
 
-static void in_fp32(struct scene *s)
+static void in_fp32(struct first_layer *s)
 {
     s->shape.compute = AMPK_COMPUTE_FP32;
 }
 
-static void image_in_fp32(struct scene *s)
+static void image_in_fp32(struct first_layer *s)
 {
     s->x.tested.dtype = AMPK_FP32;
 }
 
-static void y_in_fp32(struct scene *s)
+static void y_in_fp32(struct first_layer *s)
 {
     s->y.tested.dtype = AMPK_FP32;
 }
 
-static void planes(struct scene *s)
+static void planes(struct first_layer *s)
 {
     s->x.tested.layout = AMPK_NCHW;
 }
 
-static void gap_in_x(struct scene *s)
+static void gap_in_x(struct first_layer *s)
 {
     s->x.tested.image_stride += 8;
 }
 
-static void slice_of_d(struct scene *s)
+static void slice_of_d(struct first_layer *s)
 {
     s->d.tested.pitch = 24;
 }
 
-static void odd_y(struct scene *s)
+static void odd_y(struct first_layer *s)
 {
     s->y.tested.data = (char *)s->y.tested.data + 2;
 }
 
-static void odd_d(struct scene *s)
+static void odd_d(struct first_layer *s)
 {
     s->d.tested.data = (char *)s->d.tested.data + 8;
 }
 
-static void curve(struct scene *s)
+static void curve(struct first_layer *s)
 {
     s->gradient.activation = AMPK_LOGISTIC;
 }
 
-static void forward_only(struct scene *s)
+static void forward_only(struct first_layer *s)
 {
     s->shape.forward_only = true;
 }
 
 static void refusal_case(struct rig *r)
 {
-    static void (*const changes[])(struct scene *) = {
+    static void (*const changes[])(struct first_layer *) = {
         five_channels, many_filters,  odd_filters, small_window, two_strides,
         in_fp32,       image_in_fp32, y_in_fp32,   planes,       gap_in_x,
         slice_of_d,    odd_y,         odd_d,       curve,        forward_only};
@@ -468,13 +468,13 @@ AMP_TEST(what_the_kernel_cannot_read_is_refused)
 /* Turing has FP16's products alone. */
 static void older_device_case(struct rig *r)
 {
-    struct scene s;
+    struct first_layer s;
     struct ampk_conv_shape shape = usual_shape;
     int compiled = r->context->compiled;
     r->context->compiled = 75;
     for (int i = 0; i < 2; i++) {
         shape.compute = i ? AMPK_COMPUTE_BF16 : AMPK_COMPUTE_FP16;
-        make_scene(r, &s, shape, PLAIN);
+        make_first_layer(r, &s, shape, PLAIN);
         make_convs(r, &s);
         CHECK_INT(is_taken(r, &s), !i);
         destroy_convs(r, &s);
@@ -491,10 +491,10 @@ AMP_TEST(an_older_device_takes_fp16_alone)
 /* One that covers all that a block may have of tiles, and more blocks than lines that add them. */
 static void many_tiles_case(struct rig *r)
 {
-    struct scene s;
+    struct first_layer s;
     struct ampk_conv_shape shape = usual_shape;
     shape.n = 3, shape.h = 64, shape.w = 70, shape.k = RANDOM_OF(16, 32, 64);
-    make_scene(r, &s, shape, (enum source)random_int(0, SOURCES - 1));
+    make_first_layer(r, &s, shape, (enum source)random_int(0, SOURCES - 1));
     make_convs(r, &s);
     REQUIRE(is_taken(r, &s));
     struct pair dy = output_operand(r, shape_y(&s));
@@ -523,8 +523,8 @@ static size_t count_taken(const char *setting, uint64_t first)
     test_random_state = first;
     for (int i = 0; i < 40; i++) {
         struct rig r = {.backend = &CONFORMANCE_BACKEND, .context = context};
-        struct scene s;
-        make_scene(&r, &s, random_image_shape(), (enum source)random_int(0, SOURCES - 1));
+        struct first_layer s;
+        make_first_layer(&r, &s, random_image_shape(), (enum source)random_int(0, SOURCES - 1));
         make_convs(&r, &s);
         taken += is_taken(&r, &s);
         destroy_convs(&r, &s);
@@ -545,10 +545,10 @@ AMP_TEST(it_is_taken_where_it_pays)
 /* Without memory for it everything goes as before. */
 static void short_memory_case(struct rig *r)
 {
-    struct scene s;
+    struct first_layer s;
     struct ampk_conv_shape shape = usual_shape;
     shape.n = 4, shape.h = 2048, shape.w = 33, shape.k = 64; /* more than any work memory */
-    s = (struct scene){.shape = shape};
+    s = (struct first_layer){.shape = shape};
     make_convs(r, &s);
     struct ampk_tensor x = describe(AMPK_FP16, AMPK_NHWC, 4, 3, 2048, 33);
     struct ampk_tensor y = describe(AMPK_FP16, AMPK_NHWC, 4, 64, 2048, 33);

@@ -7,7 +7,6 @@
 
 #include "amp.h"
 #include "plugin/attach/batches.h"
-#include "plugin/attach/staging.h"
 #include "tests/emulation/darknet_device.h"
 #include "tests/emulation/emulation.h"
 
@@ -251,104 +250,6 @@ AMP_TEST(images_are_not_staged_in_vain)
     CHECK_INT(darknet_device_asynchronous() - before, r.net->subdivisions);
     free_data(batch);
     free_network(r.net);
-}
-
-/* ---- staging by itself ---- */
-
-enum { IMAGES = 4, INPUTS = 42 };
-
-static const struct amp_image_shape shape = {.c = 3, .h = 2, .w = 7};
-
-static float *rows[IMAGES];
-
-static void make_rows(void)
-{
-    for (int k = 0; k < IMAGES; k++) {
-        rows[k] = malloc(INPUTS * sizeof *rows[k]);
-        for (int i = 0; i < INPUTS; i++)
-            rows[k][i] = (float)test_uniform(-1, 1);
-    }
-}
-
-static void free_rows(void)
-{
-    for (int k = 0; k < IMAGES; k++)
-        free(rows[k]);
-}
-
-/* The first so many of the rows, as images of so many numbers. Whether they are staged. */
-static bool is_staged(int images, size_t inputs, enum ampk_dtype dtype, struct amp_staged *d)
-{
-    struct amp_staging *s = amp_staging_open(IMAGES, shape, dtype);
-    REQUIRE(s != NULL);
-    for (int k = images; k-- > 0;)
-        amp_staging_fill(s, k, rows[k], inputs);
-    amp_staging_close(s, rows);
-    return amp_staging_find(rows, IMAGES, d);
-}
-
-AMP_TEST(a_batch_is_staged_whole_or_not_at_all)
-{
-    struct amp_staged d;
-    make_rows();
-    amp_staging_start();
-    CHECK(!is_staged(IMAGES - 1, INPUTS, AMPK_FP16, &d));
-    CHECK(!is_staged(IMAGES, INPUTS - 1, AMPK_FP16, &d));
-    rows[1][5] = 65520; /* the smallest that FP16 rounds to inf */
-    CHECK(!is_staged(IMAGES, INPUTS, AMPK_FP16, &d));
-    CHECK(is_staged(IMAGES, INPUTS, AMPK_BF16, &d));
-    amp_staging_drop(rows);
-    rows[1][5] = 65519;
-    CHECK(is_staged(IMAGES, INPUTS, AMPK_FP16, &d));
-    amp_staging_drop(rows);
-    rows[1][5] = INFINITY;
-    CHECK(!is_staged(IMAGES, INPUTS, AMPK_FP32, &d));
-    CHECK(!amp_staging_find(rows, IMAGES, &d));
-    free_rows();
-    amp_staging_tidy();
-}
-
-AMP_TEST(parts_of_a_batch_are_found_by_their_rows)
-{
-    struct amp_staged d, next;
-    make_rows();
-    amp_staging_start();
-    REQUIRE(is_staged(IMAGES, INPUTS, AMPK_FP32, &d));
-    CHECK_INT(d.bytes, IMAGES * INPUTS * 4);
-    CHECK(amp_staging_find(rows + 1, 2, &d));
-    CHECK_INT(d.first, 1);
-    CHECK(d.rows == rows + 1);
-    for (int k = 0; k < 2; k++) /* NHWC */
-        for (int i = 0; i < INPUTS; i++) {
-            int pixel = i % (shape.h * shape.w), c = i / (shape.h * shape.w);
-            CHECK(((const float *)d.memory)[k * INPUTS + pixel * shape.c + c] == rows[1 + k][i]);
-        }
-    CHECK(!amp_staging_find(rows + 3, 2, &d));
-    CHECK(!amp_staging_foresee(d.batch, d.first, 2, &next));
-    CHECK(amp_staging_foresee(d.batch - 1, d.first, 2, &next));
-    CHECK(next.memory == d.memory);
-    CHECK(!amp_staging_foresee(d.batch - 1, d.first + 2, 2, &next));
-    rows[2][INPUTS - 1] += 1;
-    CHECK(!amp_staging_find(rows + 1, 2, &d));
-    CHECK(amp_staging_find(rows, 2, &d));
-    amp_staging_drop(rows);
-    CHECK(!amp_staging_find(rows, 2, &d));
-    free_rows();
-    amp_staging_tidy();
-    CHECK_INT(darknet_device_page_locked(), 0);
-}
-
-AMP_TEST(memory_of_a_batch_that_outlives_its_network_goes_with_it)
-{
-    struct amp_staged d;
-    make_rows();
-    amp_staging_start();
-    REQUIRE(is_staged(IMAGES, INPUTS, AMPK_FP16, &d));
-    amp_staging_tidy();
-    CHECK(darknet_device_page_locked() > 0);
-    amp_staging_drop(rows);
-    CHECK_INT(darknet_device_page_locked(), 0);
-    free_rows();
 }
 
 AMP_TEST_MAIN

@@ -10,6 +10,7 @@
 #include "kernels/cuda/conv/conv_kernels.h"
 
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 
 /* Channels of y get means of their own, some larger than their spread. */

@@ -11,6 +11,7 @@
 #include "kernels/cuda/conv/conv_kernels.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Vectors on the device: scale, bias, mean, variance, dscale and dbias, statistics of dy. */

@@ -10,6 +10,7 @@
 #include "kernels/cuda/runtime/context.h"
 
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 
 /* One pass of a convolution, its sums and what becomes of them. */

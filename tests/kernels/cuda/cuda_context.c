@@ -5,6 +5,7 @@
 #include "tests/rig/harness.h"
 #ifdef CUDA_EMULATED
 #include "tests/emulation/emulation.h"
+#include "tests/rig/files.h"
 #endif
 
 /* NULL where there is no GPU, which the emulation never says. */
@@ -98,6 +99,8 @@ AMP_TEST(recordings_keep_their_work_memory)
 AMP_TEST(what_cannot_be_recorded_is_given_up)
 {
     struct ampk_context *context = open_context();
+    char said[2000] = "";
+    struct capture c = capture_begin(2);
     for (int waits = 0; waits < 2; waits++) {
         context->failed_recordings = 0;
         for (int attempt = 0; attempt < 3; attempt++) {
@@ -110,6 +113,11 @@ AMP_TEST(what_cannot_be_recorded_is_given_up)
         }
         CHECK(!ampk_cuda.record_begin(context));
     }
+    capture_end(c, said, sizeof said);
+    const char *first =
+        strstr(said, "the work of a pass cannot be recorded (work memory is short)");
+    const char *second = strstr(said, "cannot be recorded (the host waits for the device)");
+    CHECK(first && second && first < second);
     CHECK(ampk_cuda_work(context, 64 << 20) != NULL);
     ampk_cuda.context_destroy(context);
 }

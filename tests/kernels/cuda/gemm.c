@@ -294,6 +294,33 @@ AMP_TEST(other_convolutions_are_refused)
     }
 }
 
+/* Why a convolution cannot run on Tensor Cores, if it cannot. */
+AMP_TEST(obstacles)
+{
+    static const struct {
+        struct ampk_conv_shape shape;
+        int capability;
+        const char *why;
+    } cases[] = {
+        {{1, 8, 5, 5, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP32, 0, 0, 0}, 90, "FP32 products"},
+        {{1, 8, 5, 5, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, 0, 0, 0}, 75, NULL},
+        {{1, 8, 5, 5, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_BF16, 0, 0, 0}, 79, "before Ampere"},
+        {{1, 8, 5, 5, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_TF32, 0, 0, 0}, 75, "before Ampere"},
+        {{1, 8, 5, 5, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_BF16, 0, 0, 0}, 80, NULL},
+        {{1, 16, 5, 5, 32, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP16, 0, 0, 0}, 80, NULL},
+        {{1, 8, 5, 5, 32, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP16, 0, 0, 0}, 80, "channels of a group"},
+        {{1, 32, 5, 5, 8, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP16, 0, 0, 0}, 80, "channels of a group"},
+        {{1, 8, 5, 5, 8, 3, 3, 1, 1, 2, AMPK_COMPUTE_TF32, 0, 0, 0}, 80, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ampk_tc_problem p =
+            ampk_conv_problem(&cases[i].shape, AMPK_TC_FORWARD, AMPK_FP32, false);
+        const char *why = ampk_tc_obstacle(&p, cases[i].capability), *wanted = cases[i].why;
+        if (wanted ? !why || strncmp(why, wanted, strlen(wanted)) : why != NULL)
+            TEST_FAIL("case %zu: %s", i, why ? why : "none");
+    }
+}
+
 AMP_TEST(damaged_algorithms_are_refused)
 {
     cublasLtMatmulAlgo_t algorithm = {{1, 2, 3, 4, 5, 6, 7, 8}}, read;

@@ -3,6 +3,7 @@
 #include "kernels/cuda/runtime/context.h"
 #include "kernels/cuda/conv/conv_kernels.h"
 #include "kernels/cuda/libs/plans.h"
+#include "tests/emulation/emulation.h"
 #include "tests/rig/harness.h"
 
 #include <stdlib.h>
@@ -25,13 +26,13 @@ static struct {
     float plan, kernel, last;
     int runs;
     bool refused;
-} scene;
+} timing;
 
 float __wrap_ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to);
 float __wrap_ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 {
     (void)from, (void)to;
-    return scene.last;
+    return timing.last;
 }
 
 /* ---- the plan ---- */
@@ -61,7 +62,7 @@ bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine,
     const struct ampk_tc_problem *p = &plan.problem;
     _Float16 *y = result;
     CHECK(engine == &plan.engine);
-    scene.last = scene.plan;
+    timing.last = timing.plan;
     if (p->sums) memset(sums->sums, 0, 2 * (size_t)p->k * sizeof *sums->sums);
     for (int i = 0; i < p->n * p->h * p->w; i++)
         for (int k = 0; k < p->k; k++) {
@@ -72,7 +73,7 @@ bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine,
             sums->sums[k] += stored;
             sums->sums[p->k + k] += stored * stored;
         }
-    return !scene.refused;
+    return !timing.refused;
 }
 
 /* ---- the kernel ---- */
@@ -87,7 +88,7 @@ static void spoil(const struct ampk_tensor *t, const struct ampk_bn_statistics *
 {
     size_t k = (size_t)t->c, pixels = (size_t)t->n * t->h * t->w;
     _Float16 *y = t->data, *last = y + (pixels - 1) * k;
-    switch (scene.error) {
+    switch (timing.error) {
     case NOTHING_STORED:
         memset(y, 0, pixels * k * sizeof *y);
         break;
@@ -125,8 +126,8 @@ void __wrap_ampk_image_conv(struct ampk_context *ctx, const struct ampk_tensor *
                             const void *weights, const struct ampk_tensor *y,
                             const struct ampk_bn_statistics *s)
 {
-    scene.last = scene.kernel;
-    scene.runs++;
+    timing.last = timing.kernel;
+    timing.runs++;
     __real_ampk_image_conv(ctx, x, weights, y, s);
     spoil(y, s);
 }
@@ -140,7 +141,7 @@ static void begin(float plan_ms, float kernel_ms)
     char warning[200];
     static const struct ampk_conv_shape shape = {
         2, 3, 9, 12, 16, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false, false};
-    scene = (__typeof__(scene)){.plan = plan_ms, .kernel = kernel_ms};
+    timing = (__typeof__(timing)){.plan = plan_ms, .kernel = kernel_ms};
     tc = (struct ampk_tc){.settings = {.workspace_limit = 1 << 20}, .clearings = 1};
     tc.cache = ampk_plan_cache_open(NULL, warning, sizeof warning);
     plan = (struct ampk_tc_plan){.key = "a", .engine = {.ms = 2}};
@@ -155,14 +156,16 @@ static void end(void)
 /* In a new context. */
 static bool pays(void)
 {
+    size_t before = emulation_memory().allocations;
     struct ampk_context ctx = {.tensor_core = &tc, .stream = ampk_rt_stream_create()};
     ctx.counters = ampk_rt_alloc(AMPK_COUNTERS * sizeof *ctx.counters);
     ampk_rt_zero(ctx.counters, AMPK_COUNTERS * sizeof *ctx.counters, ctx.stream);
-    scene.runs = 0;
+    timing.runs = 0;
     bool answer = ampk_tc_pays_image(&ctx, &plan, 3);
     ampk_rt_stream_destroy(ctx.stream);
     ampk_rt_free(ctx.counters);
     ampk_rt_free(ctx.work);
+    CHECK_INT(emulation_memory().allocations, before);
     return answer;
 }
 
@@ -174,9 +177,9 @@ AMP_TEST(images_go_to_the_kernel_where_it_is_faster)
             begin(2, kernel[i]);
             plan.problem.sums = sums;
             CHECK_INT(pays(), i < 3);
-            CHECK(scene.runs > 0 && !tc.said_wrong);
+            CHECK(timing.runs > 0 && !tc.said_wrong);
             CHECK_INT(pays(), i < 3);
-            CHECK_INT(scene.runs, 0);
+            CHECK_INT(timing.runs, 0);
             end();
         }
 }
@@ -185,12 +188,12 @@ AMP_TEST(a_wrong_kernel_is_not_used)
 {
     for (int error = NONE; error < ERRORS; error++) {
         begin(2, 1);
-        scene.error = (enum error)error;
+        timing.error = (enum error)error;
         if (pays() != (error == NONE)) TEST_FAIL("error %d", error);
         CHECK_INT(tc.said_wrong, error != NONE);
-        scene.error = NONE;
+        timing.error = NONE;
         CHECK_INT(pays(), error == NONE); /* as it is kept */
-        CHECK_INT(scene.runs, 0);
+        CHECK_INT(timing.runs, 0);
         end();
     }
 }
@@ -199,17 +202,17 @@ AMP_TEST(an_answer_is_kept_for_the_plan_that_it_was_timed_with)
 {
     begin(2, 1);
     CHECK(pays());
-    plan.engine.ms = 1.5f, scene.plan = 1;
+    plan.engine.ms = 1.5f, timing.plan = 1;
     CHECK(!pays());
-    CHECK(scene.runs > 0);
+    CHECK(timing.runs > 0);
     ampk_plan_cache_add(tc.cache, "a; an image of 3 channels", "1.5: plan 2, kernel 1");
     CHECK(pays());
     ampk_plan_cache_add(tc.cache, "a; an image of 3 channels", "1.5: wrong");
     CHECK(!pays());
-    CHECK_INT(scene.runs, 0);
+    CHECK_INT(timing.runs, 0);
     ampk_plan_cache_add(tc.cache, "a; an image of 3 channels", "1.5 1: plan 2, kernel 1");
     CHECK(!pays());
-    CHECK(scene.runs > 0);
+    CHECK(timing.runs > 0);
     end();
 }
 
@@ -220,10 +223,10 @@ AMP_TEST(without_timing_the_plan_is_used)
     CHECK(!pays());
     tc.settings.untimed = false, plan.engine.ms = 0; /* nor was it */
     CHECK(!pays());
-    plan.engine.ms = 2, scene.refused = true;
+    plan.engine.ms = 2, timing.refused = true;
     CHECK(!pays());
-    CHECK_INT(scene.runs, 0);
-    scene.refused = false;
+    CHECK_INT(timing.runs, 0);
+    timing.refused = false;
     CHECK(pays());
     end();
 }

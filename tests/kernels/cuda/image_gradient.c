@@ -3,6 +3,7 @@
  * that errs as it is told. Nothing takes time there: no times are kept. */
 #include "kernels/cuda/runtime/context.h"
 #include "kernels/cuda/libs/plans.h"
+#include "tests/emulation/emulation.h"
 #include "tests/rig/harness.h"
 
 #include <math.h>
@@ -104,6 +105,7 @@ static void end_context(struct ampk_context *ctx)
 /* What the contest leaves in the file about a plan that takes 2 ms. */
 static bool is_found_wrong(const struct ampk_conv_shape *shape, enum ampk_dtype result, bool pooled)
 {
+    size_t before = emulation_memory().allocations;
     struct ampk_tc tc = {.settings = {.workspace_limit = 1 << 20}, .clearings = 1};
     struct ampk_context ctx = make_context(&tc);
     struct ampk_tc_plan plan = {.key = "a", .engine = {.ms = 2}};
@@ -120,6 +122,7 @@ static bool is_found_wrong(const struct ampk_conv_shape *shape, enum ampk_dtype 
     const char *said = ampk_plan_cache_find(tc.cache, key);
     CHECK((said && strstr(said, ": wrong")) == tc.said_wrong);
     end_context(&ctx);
+    CHECK_INT(emulation_memory().allocations, before);
     return tc.said_wrong;
 }
 

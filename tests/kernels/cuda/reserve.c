@@ -18,6 +18,7 @@ static struct range {
 
 static int memory, most_memory = 100; /* pieces that there are, and may be */
 static const char *missing = "";      /* a function that the driver lacks */
+static bool closed;                   /* what is mapped cannot be made accessible */
 
 static void refuse(const char *why)
 {
@@ -112,6 +113,7 @@ static CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessD
     struct range *r = find_range(address, bytes);
     if (!r->mapped || n != 1 || all->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
         refuse("cuMemSetAccess");
+    if (closed) return CUDA_ERROR_OUT_OF_MEMORY;
     r->accessible = 1;
     return CUDA_SUCCESS;
 }
@@ -213,6 +215,10 @@ static void check_life(void)
     CHECK_INT(memory, 0);
     CHECK(ampk_commit(zeros, PAGE + 1, NULL) && ampk_commit(copy, sizeof initial, initial));
     CHECK_INT(memory, 2);
+    closed = true;
+    CHECK(!ampk_commit(unused, 1, NULL));
+    CHECK_INT(memory, 2);
+    closed = false;
     most_memory = 2;
     CHECK(!ampk_commit(unused, 1, NULL));
     ampk_unreserve(unused, 1, false);

@@ -633,7 +633,8 @@ static int hear(void (*program)(void), char said[4000])
 }
 
 /* A program that a fault ends, with these words. */
-static void check_fault(void (*program)(void), const char *name, const char *key)
+__attribute__((unused)) static void check_fault(void (*program)(void), const char *name,
+                                                const char *key)
 {
     char said[4000];
     int status = hear(program, said);
@@ -644,7 +645,7 @@ static void check_fault(void (*program)(void), const char *name, const char *key
 }
 
 /* The second engine is the fastest as it is named, 2 ms, and by its fourth setting 1.25. */
-static void begin_search(void)
+__attribute__((unused)) static void begin_search(void)
 {
     static const float settings[SETTINGS] = {1, .875f, .75f, .625f, .6875f, 0, .0625f};
     begin();
@@ -665,7 +666,7 @@ static int engine_of(struct ampk_tc_problem p, char why[200])
     return engine;
 }
 
-static void check_engine(struct ampk_tc_problem p, int engine)
+__attribute__((unused)) static void check_engine(struct ampk_tc_problem p, int engine)
 {
     char why[200];
     CHECK_INT(engine_of(p, why), engine);

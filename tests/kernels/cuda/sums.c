@@ -3,6 +3,7 @@
  * same. */
 #include "kernels/cuda/runtime/context.h"
 #include "kernels/cuda/libs/plans.h"
+#include "tests/emulation/emulation.h"
 #include "tests/rig/harness.h"
 
 #include <unistd.h>
@@ -140,6 +141,7 @@ static bool is_found_wrong(const struct ampk_conv_shape *shape, enum ampk_activa
 {
     static const float slopes[] = {[AMPK_RELU] = 0, [AMPK_LINEAR] = 1, [AMPK_LEAKY] = .1f};
     char warning[200];
+    size_t before = emulation_memory().allocations;
     struct ampk_tc tc = {.settings = {.workspace_limit = 1 << 20}, .clearings = 1};
     struct ampk_context ctx = {.tensor_core = &tc, .stream = ampk_rt_stream_create()};
     tc.cache = ampk_plan_cache_open(NULL, warning, sizeof warning);
@@ -157,6 +159,7 @@ static bool is_found_wrong(const struct ampk_conv_shape *shape, enum ampk_activa
     ampk_rt_stream_destroy(ctx.stream);
     ampk_rt_free(ctx.counters);
     ampk_rt_free(ctx.work);
+    CHECK_INT(emulation_memory().allocations, before);
     return wrong;
 }
 
