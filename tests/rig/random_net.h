@@ -19,7 +19,8 @@ enum {
     NET_OVERRIDES = 128,
     NET_NO_1X1 = 256, /* stock Darknet's CPU code overwrites their input's delta */
     NET_FREEZE = 512,
-    NET_EVERYTHING = 255
+    NET_LOCAL = 1024,
+    NET_EVERYTHING = 255 | NET_LOCAL
 };
 
 #define RANDOM_NET_SIZE 8192
@@ -75,12 +76,11 @@ static void random_local(char *text, unsigned features)
 
 static void random_convolution(char *text, unsigned features)
 {
-    int kind = random_below(10);
-    if (kind < 2) {
+    if (random_below(5) == 0) {
         random_deconvolution(text, features);
         return;
     }
-    if (kind == 2) {
+    if (features & NET_LOCAL && random_below(8) == 0) {
         random_local(text, features);
         return;
     }
