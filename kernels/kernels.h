@@ -251,6 +251,20 @@ struct ampk_weight_gradient {
     uint32_t *amax;
 };
 
+/* What counts for the norm of a step's gradients beside a list of weight gradients: n others of the
+ * same pass, FP32, 16-byte aligned. sums and others_sum: what will take these gradients times
+ * factor, for the list's as the dst of another one; they are only read, and count as 0 unless
+ * accumulate. NULL, both: the pass is the step's only one. */
+struct ampk_gradient_squares {
+    const float *others;
+    size_t n; /* below 2^31 */
+    const struct ampk_weight_gradient *sums;
+    float *others_sum;
+    float factor;
+    bool accumulate;
+    float *square;
+};
+
 /* A convolution's weights and their update. If param.grad is NULL, the gradient is the one that
  * the convolution keeps from its last backward, or 0 if unscale is 0. amax is that of the new
  * weights. */
@@ -499,6 +513,11 @@ struct ampk_backend {
      * overlaps another. */
     void (*conv_weight_gradients)(struct ampk_context *, const struct ampk_weight_gradient *,
                                   int count, float factor, bool accumulate);
+    /* Fused: conv_weight_gradients with factor 1, and *square = the sum of the squares, each in
+     * FP32, of all gradients; where there are sums, of what the sums would become. With sums the
+     * list stores nothing. Same bits every time. NULL in a backend that gains nothing by it. */
+    void (*conv_gradient_squares)(struct ampk_context *, const struct ampk_weight_gradient *,
+                                  int count, const struct ampk_gradient_squares *);
     /* Fused, for every convolution of a list: conv_weight_gradients, update and conv_set_weights,
      * with the same bits, in one pass over the weights. The caller has called conv_set_weights
      * before. No array overlaps another. NULL in a backend that gains nothing by it. */
@@ -644,7 +663,8 @@ struct ampk_backend {
      * slice. */
     void (*inspect)(struct ampk_context *, const struct ampk_tensor *x, uint32_t *amax,
                     uint32_t *zeros);
-    /* *sum = sum of the squares, each in FP32. */
+    /* *sum = sum of the squares, each in FP32. (Where conv_gradient_squares is not NULL, only
+     * gradients that other processes have added to need this.) */
     void (*sum_squares)(struct ampk_context *, const float *x, size_t n, float *sum);
 
     /* ---- losses ----

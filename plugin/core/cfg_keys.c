@@ -424,7 +424,7 @@ static int check_key(struct keys_check *k, const struct amp_cfg_section *s,
 static int check_section(struct keys_check *k, int i, char *err, size_t err_size)
 {
     const struct amp_cfg_section *s = &k->cfg->sections[i];
-    /* The first section is [net] or [network]; options.c refuses any other. */
+    /* The first section is [net] or [network]; options_read.c refuses any other. */
     enum amp_layer_type type = i == 0 ? AMP_NETWORK : amp_layer_type_from_name(s->name);
     if (type == AMP_BLANK) return 0; /* an unknown layer is an error elsewhere */
     for (int j = 0; j < s->n_entries && k->ignored.n < MOST_FOUND; j++)

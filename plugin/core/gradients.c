@@ -73,10 +73,11 @@ void amp_graph_place_gradients(struct amp_graph *g)
 int amp_graph_alloc_gradients(struct amp_graph *g, bool accumulate, char *err, size_t err_size)
 {
     count_gradients(g);
+    g->squared = NAN;
     if (!g->plan->train || g->n_gradients == 0) return 0;
     size_t all = g->n_gradients * sizeof(float);
     const struct amp_rules *rules = &g->plan->rules;
-    g->own_gradients = !accumulate && fuses_update(g) && !amp_rules_need_norms(rules);
+    g->own_gradients = !accumulate && fuses_update(g) && !amp_rules_use_trust(rules);
     if (accumulate) g->sums = g->backend->alloc(g->context, all);
     size_t of_pass = gradients_of_pass(g) * sizeof(float);
     g->gradients = g->backend->alloc(g->context, of_pass + 1);
@@ -139,53 +140,48 @@ void amp_graph_clear_gradients(struct amp_graph *g)
     g->has_accepted_pass = false;
 }
 
-/* Allocates room for the largest gradient that a convolution keeps; false without memory. Only a
- * log asks for the norm, so nobody else pays for this. */
-static bool make_norm_room(struct amp_graph *g)
+/* ---- the norm ---- */
+
+/* With sums, what they would be with this pass is squared: the number comes with the words, before
+ * it is known whether the pass counts. */
+static void watch_and_square(struct amp_graph *g)
 {
-    size_t most = 1;
-    for (int i = 0; i < g->n; i++)
-        if (g->nodes[i].gradient && g->nodes[i].weights->n > most) most = g->nodes[i].weights->n;
-    if (!g->norm_room) g->norm_room = g->backend->alloc(g->context, most * sizeof *g->norm_room);
-    return g->norm_room != NULL;
+    const struct ampk_gradient_squares squares = {.others = g->gradients,
+                                                  .n = g->n_flat,
+                                                  .sums = g->sums ? g->of_step : NULL,
+                                                  .others_sum = g->sums,
+                                                  .factor = 1 / g->scale,
+                                                  .accumulate = g->has_accepted_pass,
+                                                  .square = g->grad_square};
+    g->backend->conv_gradient_squares(g->context, g->of_pass, g->n_learning, &squares);
 }
 
-/* Appends to grad_square, after its first element, the square sum of every gradient that a
- * convolution keeps. Returns how many. */
-static int sum_own_gradients(struct amp_graph *g)
+void amp_graph_watch_weight_gradients(struct amp_graph *g)
 {
-    int count = 0;
-    for (int i = 0; i < g->n; i++) {
-        const struct amp_node *node = &g->nodes[i];
-        struct ampk_weight_gradient to_room = {node->conv, g->norm_room, NULL};
-        if (!node->gradient) continue;
-        g->backend->conv_weight_gradients(g->context, &to_room, 1, 1, false);
-        g->backend->sum_squares(g->context, g->norm_room, node->weights->n,
-                                g->grad_square + ++count);
+    if (g->squares)
+        watch_and_square(g);
+    else
+        g->backend->conv_weight_gradients(g->context, g->of_pass, g->n_learning, 1, false);
+}
+
+void amp_graph_square_gradients(struct amp_graph *g, bool on)
+{
+    g->squares = on && g->gradients && g->backend->conv_gradient_squares;
+    g->squared = NAN;
+}
+
+double amp_graph_grad_norm(struct amp_graph *g)
+{
+    float square;
+    if (!g->n_gradients) return 0;
+    if (g->squares || g->own_gradients) {
+        square = g->has_accepted_pass ? g->squared : 0;
+    } else {
+        g->backend->sum_squares(g->context, g->sums ? g->sums : g->gradients, g->n_gradients,
+                                g->grad_square);
+        g->backend->read(g->context, &square, g->grad_square, sizeof square);
     }
-    return count;
-}
-
-bool amp_graph_grad_norm(struct amp_graph *g, double *norm)
-{
-    int own = 0;
-    bool reads_own = g->own_gradients && g->has_accepted_pass;
-    *norm = g->n_gradients ? NAN : 0;
-    if (!g->n_gradients) return true;
-    if (reads_own && !make_norm_room(g)) return false;
-    g->backend->sum_squares(g->context, g->sums ? g->sums : g->gradients,
-                            g->sums ? g->n_gradients : gradients_of_pass(g), g->grad_square);
-    if (reads_own) own = sum_own_gradients(g);
-    float one, *squares = own ? calloc((size_t)own + 1, sizeof *squares) : &one;
-    if (!squares) return false;
-    g->backend->read(g->context, squares, g->grad_square, ((size_t)own + 1) * sizeof *squares);
-    /* Summed in double on the host: few numbers, of very different size. */
-    double square = 0;
-    for (int i = 0; i <= own; i++)
-        square += squares[i];
-    if (own) free(squares);
-    *norm = sqrt(square) * (double)g->unscale;
-    return true;
+    return sqrt((double)square) * (double)g->unscale;
 }
 
 /* ---- update ---- */

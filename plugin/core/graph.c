@@ -169,12 +169,12 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     g->arena = g->backend->alloc(g->context, g->plan->arena_bytes + 1);
     g->watch = g->backend->alloc(g->context, amp_graph_watch_bytes(g));
     g->inspected = g->backend->alloc(g->context, amp_graph_inspected_bytes(g));
-    g->grad_square = g->backend->alloc(g->context, ((size_t)g->n + 1) * sizeof *g->grad_square);
     g->losses = calloc((size_t)g->n, sizeof *g->losses);
-    if (!g->arena || !g->watch || !g->inspected || !g->grad_square || !g->losses)
+    if (!g->arena || !g->watch || !g->inspected || !g->losses)
         return amp_graph_no_memory(g, -1, "activations", err, err_size);
-    /* The loss sums lie directly behind the watch words, so that one transfer reads both. */
+    /* Directly behind the watch words, so that one transfer reads all. */
     g->loss_sums = (struct ampk_loss_sums *)(g->watch + g->n);
+    g->grad_square = (float *)(g->loss_sums + g->n);
     amp_graph_clear_watch(g);
     if (amp_graph_alloc_gradients(g, accumulate, err, err_size)) return -1;
     if (allocate_spare(g))
@@ -329,8 +329,6 @@ void amp_graph_free(struct amp_graph *g)
     g->backend->free(g->context, g->arena);
     g->backend->free(g->context, g->watch);
     g->backend->free(g->context, g->inspected);
-    g->backend->free(g->context, g->grad_square);
-    g->backend->free(g->context, g->norm_room);
     g->backend->free(g->context, g->gradients);
     g->backend->free(g->context, g->sums);
     g->backend->free(g->context, g->trust);
@@ -528,7 +526,7 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
     amp_graph_report_tracer(g, layer, true, true);
     /* Outside the tracer's two calls: this time belongs to no single layer. */
     if (layer == g->plan->first_backward && weight_gradients_wait(g))
-        g->backend->conv_weight_gradients(g->context, g->of_pass, g->n_learning, 1, false);
+        amp_graph_watch_weight_gradients(g);
 }
 
 /* ---- passes of one segment ---- */
@@ -541,20 +539,21 @@ static const void *input_of(const struct amp_graph *g)
 }
 
 /* Whether the segment last ran with the present values; stores them. A recording holds these values
- * as constants, so another loss scale, input, label buffer or warm-up phase needs another
- * recording. */
+ * as constants, so another one of them needs another recording. */
 static bool same_values(const struct amp_graph *g, struct amp_segment_run *w, bool backward)
 {
     float scale = backward ? g->scale : 0;
     const void *input = input_of(g);
     bool warm_up = g->seen < AMP_REGION_WARM_UP_IMAGES;
+    bool squares_sums = backward && g->squares && g->has_accepted_pass;
     bool same = w->ran && w->scale == scale && w->input == input && w->truth == g->truth &&
-                w->region_warm_up == warm_up;
+                w->region_warm_up == warm_up && w->squares_sums == squares_sums;
     w->ran = true;
     w->scale = scale;
     w->input = input;
     w->truth = g->truth;
     w->region_warm_up = warm_up;
+    w->squares_sums = squares_sums;
     return same;
 }
 
@@ -585,7 +584,7 @@ static void run(struct amp_graph *g, struct amp_segment *s, enum amp_segment_pas
         body(g, s);
         return;
     }
-    bool same = same_values(g, w, pass == AMP_SEGMENT_BACKWARD);
+    bool same = same_values(g, w, pass >= AMP_SEGMENT_BACKWARD);
     if (!same) forget_recording(g, w);
     /* Recording itself may fail; then the body below runs as usual. */
     if (same && !w->recording && be->record_begin(g->context)) {
@@ -608,6 +607,13 @@ void amp_graph_forward(struct amp_graph *g, int layer)
     if (layer == g->n - 1) amp_graph_end_range(g);
 }
 
+/* Gradients are watched at the end of the segment that has first_backward. */
+static enum amp_segment_pass backward_of(const struct amp_graph *g, const struct amp_segment *s)
+{
+    bool squared = g->squares && s->first <= g->plan->first_backward;
+    return squared ? AMP_SEGMENT_SQUARED : AMP_SEGMENT_BACKWARD;
+}
+
 void amp_graph_backward(struct amp_graph *g, int layer)
 {
     struct amp_segment *s = g->nodes[layer].segment;
@@ -615,7 +621,7 @@ void amp_graph_backward(struct amp_graph *g, int layer)
     if (!s)
         amp_graph_backward_layer(g, layer);
     else if (layer == s->last)
-        run(g, s, AMP_SEGMENT_BACKWARD, run_backward);
+        run(g, s, backward_of(g, s), run_backward);
     if (layer != g->plan->first_backward) return;
     g->warm = true;
     amp_graph_end_range(g);

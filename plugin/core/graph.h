@@ -167,10 +167,16 @@ void amp_graph_trace_layers(struct amp_graph *, amp_layer_function *at, void *us
 void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
 /* Whether layer has a delta that readers contribute to. */
 bool amp_graph_has_delta(const struct amp_graph *, int layer);
+/* Whether what watches the weight gradients of the passes from now on also sums the squares of all
+ * gradients, so that the norm comes with the words; for the last pass of a step that wants the
+ * norm. Not where other processes add to the sums after it. Does nothing on a backend that watches
+ * gradients layer by layer. */
+void amp_graph_square_gradients(struct amp_graph *, bool on);
 /* L2 norm of all gradients: of the step's sums if it keeps sums, else of the last pass. inf or NaN
- * if FP32 cannot hold its square. False without memory for a copy, which is never so where the
- * plan's rules need norms; the norm is NaN then. */
-bool amp_graph_grad_norm(struct amp_graph *, double *norm);
+ * if FP32 cannot hold its square. From the words that amp_graph_fault has read, if the last pass
+ * was squared; else a pass over the gradients and a transfer. Only squaring knows those that
+ * convolutions keep for the update (tensors.h, own_gradients): else NaN. */
+double amp_graph_grad_norm(struct amp_graph *);
 
 /* Sums of a loss of ours, as of the last amp_graph_fault or amp_graph_read_losses. NULL: the
  * layer is no such loss. */
@@ -232,6 +238,8 @@ int amp_graph_find_segments(struct amp_graph *);
 int amp_graph_alloc_gradients(struct amp_graph *, bool accumulate, char *err, size_t err_size);
 /* Gives every param its place in gradients and sums. */
 void amp_graph_place_gradients(struct amp_graph *);
+/* Watches all weight gradients of a pass, and squares them if wanted. */
+void amp_graph_watch_weight_gradients(struct amp_graph *);
 /* Lists where the weight gradients of convolutions go. Call after the convolutions are made, and
  * again when the params have got other places. */
 void amp_graph_list_weight_gradients(struct amp_graph *);

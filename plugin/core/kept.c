@@ -1,5 +1,5 @@
 /* Decides where moments and averages lie and what they begin with. It must not know how they are
- * updated (gradients.c) or saved (sidecar.c). */
+ * updated (gradients.c) or saved (sidecar_write.c). */
 #include "kept.h"
 
 #include <stdio.h>

@@ -243,16 +243,6 @@ void amp_log_carry_on(struct amp_log *log, const char *why)
             log->who, why);
 }
 
-void amp_log_without_norm(struct amp_log *log)
-{
-    if (!log->said_no_norm)
-        fputs("mixed precision: no memory for a copy of the largest gradient, grad_norm in amp_log "
-              "is "
-              "null; larger subdivisions would leave some\n",
-              log->out);
-    log->said_no_norm = true;
-}
-
 void amp_log_scale(struct amp_log *log, const char *why, double old_scale, double new_scale)
 {
     char from[32], to[32];

@@ -31,7 +31,6 @@ struct amp_log {
     FILE *json;       /* NULL: none */
     bool json_is_own; /* the file is a regular one that only the log writes; a new run empties it */
     bool json_failed; /* a write failed during training; the file is not tried again */
-    bool said_no_norm;
     bool clips;       /* clip_grad_norm: the number of clipped steps is told */
     int64_t clipped;  /* the last one told */
     int layers_every; /* iterations from one look at the layers to the next; 0: never */
@@ -84,8 +83,6 @@ void amp_log_fault_of(struct amp_log *, int rank, const struct amp_fault *, enum
 void amp_log_many_demotions(struct amp_log *, int iterations, int window);
 /* A fault that would have ended the run, if amp_on_divergence=continue did not forbid it. */
 void amp_log_carry_on(struct amp_log *, const char *why);
-/* The norm of the gradients could not be computed for lack of memory; printed once. */
-void amp_log_without_norm(struct amp_log *);
 /* The search ended, or the scale grew. */
 void amp_log_scale(struct amp_log *, const char *why, double old_scale, double new_scale);
 /* Whether the file gets numbers of the layers in this iteration. */

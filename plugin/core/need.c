@@ -45,7 +45,7 @@ static size_t gradients(const struct amp_net_desc *net, const struct amp_plan *p
 {
     size_t all = 0, kept = 0, convolutions = 0;
     bool sums = net->subdivisions > 1;
-    bool own = !sums && backend->conv_update && !amp_rules_need_norms(&plan->rules);
+    bool own = !sums && backend->conv_update && !amp_rules_use_trust(&plan->rules);
     for (int i = 0; i < net->n; i++) {
         const struct amp_layer_desc *l = &net->layers[i];
         const struct amp_plan_layer *p = &plan->layers[i];

@@ -84,11 +84,6 @@ bool amp_rules_use_trust(const struct amp_rules *r)
     return r->optimizer == AMP_OPTIMIZER_LARS || r->optimizer == AMP_OPTIMIZER_LAMB;
 }
 
-bool amp_rules_need_norms(const struct amp_rules *r)
-{
-    return r->clip_norm > 0 || amp_rules_use_trust(r);
-}
-
 double amp_rules_eps(const struct amp_rules *r)
 {
     if (r->eps > 0) return r->eps;

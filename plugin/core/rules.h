@@ -39,10 +39,8 @@ int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *, char *n
 
 /* Whether the optimizer keeps moments in arrays of ours, because Darknet has made none. */
 bool amp_rules_keep_moments(const struct amp_rules *);
-/* Whether the update needs norms first: of all gradients, or of each array. Gradients must then lie
- * in memory that both can read. */
-bool amp_rules_need_norms(const struct amp_rules *);
-/* Whether LARS's and LAMB's ratio of norms holds for arrays of weights. */
+/* Whether LARS's and LAMB's ratio of norms holds for arrays of weights. Gradients must then lie in
+ * memory that both the norms and the update can read. */
 bool amp_rules_use_trust(const struct amp_rules *);
 /* eps as the cfg gives it, or the optimizer's: 1e-8 of AdamW, 1e-6 of LAMB, Darknet's 1e-7. */
 double amp_rules_eps(const struct amp_rules *);

@@ -1,11 +1,11 @@
-/* Writes and reads the sidecar's format, and decides whether one is sound and belongs to given
- * weights and a given network. It must not know file names or which pair to load (checkpoint.c),
- * nor when a run resumes.
+/* Reads sidecars, and decides whether one is sound and belongs to given weights and a given
+ * network. It must not know file names or which pair to load (checkpoint.c), how one is written
+ * (sidecar_write.c), nor when a run resumes.
  *
  * Reading is in two parts. Opening reads the whole file and checks everything, so that a damaged
  * file is refused before training begins. Restoring reads the arrays again, straight into the run's
  * memory, since a copy of them would take as much memory as the momentum itself. */
-#include "sidecar.h"
+#include "sidecar_format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,61 +17,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* The first byte is no ASCII, so the file is not taken for text. The line ends show whether a
- * transfer has converted them anyway. */
-static const unsigned char magic[8] = {0x89, 'A', 'M', 'P', '\r', '\n', 0x1a, '\n'};
-
-#define MAX_ROWS (1u << 20) /* far more than any network has */
-
-/* These structs are the format itself: written and read as they are, so they must have no
- * padding. */
-struct head {
-    unsigned char magic[8];
-    uint32_t version, n_layers, n_params, n_demoted;
-    uint64_t weights_bytes, weights_hash, seen;
-    int64_t t;
-    double scale;
-    uint32_t dynamic, searching;
-    int64_t tracker, floor_skips, redone, skipped, applied, grown, backed_off;
-    uint32_t dtype; /* enum amp_dtype_choice; from version 2 on */
-    uint32_t zero;
-};
-_Static_assert(sizeof(struct head) == 136, "the head has no padding");
-
-/* zero fills the struct up; a reader checks that it is 0. */
-struct row {
-    uint32_t layer, kind;
-    uint64_t n;
-    uint32_t arrays; /* 1: momentum; 3: and moments */
-    uint32_t zero;
-};
-_Static_assert(sizeof(struct row) == 24, "a row has no padding");
-
-/* What version 3 adds: counts of the two tables, and their entries. Names end with zeros. */
-struct names {
-    uint32_t n_scalars, n_arrays;
-};
-#define NAME_SIZE 24
-struct scalar {
-    char name[NAME_SIZE];
-    double value;
-};
-_Static_assert(sizeof(struct scalar) == 32, "a scalar has no padding");
-enum owner { OF_ROW, OF_STATISTICS, OWNERS };
-struct array {
-    char name[NAME_SIZE];
-    uint32_t owner, index; /* enum owner; of a row, or of a running statistic */
-    uint64_t n;
-};
-_Static_assert(sizeof(struct array) == 40, "an array's entry has no padding");
-
-/* The names that this version knows. */
-#define OPTIMIZER "optimizer"
-#define AVERAGED  "averaged" /* struct amp_counts */
-#define CLIPPED   "clipped"
-#define AVERAGE   "average"
-#define SCALARS   3
 
 struct amp_sidecar {
     char path[PATH_MAX];
@@ -86,152 +31,6 @@ struct amp_sidecar {
     struct scalar *scalars;
     struct array *named;
 };
-
-/* ---- writing ---- */
-
-struct out {
-    int fd;
-    struct amp_hash hash;
-    bool failed; /* errno says why */
-};
-
-static void put(struct out *o, const void *data, size_t bytes)
-{
-    const char *p = data;
-    /* The checksum is hashed too, but nobody reads the hash after that. */
-    amp_hash_add(&o->hash, data, bytes);
-    /* write may take less than all. */
-    while (bytes && !o->failed) {
-        ssize_t n = write(o->fd, p, bytes);
-        if (n <= 0) {
-            o->failed = true;
-            return;
-        }
-        p += n;
-        bytes -= (size_t)n;
-    }
-}
-
-/* What a run has to name: SGD and Adam need no word, and counts of 0 none either. */
-static uint32_t list_scalars(const struct amp_run *r, struct scalar scalars[SCALARS])
-{
-    uint32_t n = 0;
-    memset(scalars, 0, SCALARS * sizeof *scalars);
-    if (r->optimizer > AMP_OPTIMIZER_ADAM)
-        scalars[n++] = (struct scalar){OPTIMIZER, (double)r->optimizer};
-    if (r->counts.averaged) scalars[n++] = (struct scalar){AVERAGED, (double)r->counts.averaged};
-    if (r->counts.clipped) scalars[n++] = (struct scalar){CLIPPED, (double)r->counts.clipped};
-    return n;
-}
-
-static uint32_t count_averages(const struct amp_run *r)
-{
-    uint32_t n = 0;
-    for (int i = 0; i < r->n_params; i++)
-        n += r->params[i].average != NULL;
-    for (int i = 0; i < r->n_rolling; i++)
-        n += r->rolling[i].average != NULL;
-    return n;
-}
-
-/* Unnamed members are 0, so that equal states give equal files. */
-static struct head head_of(const struct amp_run *r, const struct amp_file_id *weights, bool names)
-{
-    const struct amp_scaler *s = &r->scaler;
-    struct head h = {.version = names ? AMP_SIDECAR_VERSION : 2,
-                     .n_layers = (uint32_t)r->n_layers,
-                     .n_params = (uint32_t)r->n_params,
-                     .weights_bytes = weights->bytes,
-                     .weights_hash = weights->hash,
-                     .seen = r->seen,
-                     .t = r->t,
-                     .scale = s->scale,
-                     .dynamic = s->dynamic,
-                     .searching = s->searching,
-                     .tracker = s->tracker,
-                     .floor_skips = s->floor_skips,
-                     .redone = s->redone,
-                     .skipped = s->skipped,
-                     .applied = s->applied,
-                     .grown = s->grown,
-                     .backed_off = s->backed_off,
-                     .dtype = r->dtype};
-    memcpy(h.magic, magic, sizeof magic);
-    for (int i = 0; i < r->n_layers; i++)
-        h.n_demoted += r->demoted[i] != AMP_FORMATS;
-    return h;
-}
-
-/* The same function serves writing and comparing, so that both agree on a row. */
-static struct row row_of(const struct amp_run *r, const struct amp_param *p)
-{
-    return (struct row){.layer = (uint32_t)p->layer,
-                        .kind = (uint32_t)p->kind,
-                        .n = p->n,
-                        .arrays = p->m || r->keeps_moments ? 3 : 1};
-}
-
-/* Without moments the row says so. */
-static void put_arrays(struct out *o, const struct amp_param *p)
-{
-    size_t bytes = p->n * sizeof(float);
-    put(o, p->update, bytes);
-    if (!p->m) return;
-    put(o, p->m, bytes);
-    put(o, p->v, bytes);
-}
-
-static void put_entry(struct out *o, enum owner owner, int index, size_t n)
-{
-    struct array entry = {AVERAGE, (uint32_t)owner, (uint32_t)index, n};
-    put(o, &entry, sizeof entry);
-}
-
-static void put_names(struct out *o, const struct amp_run *r, const struct names *names,
-                      const struct scalar *scalars)
-{
-    put(o, names, sizeof *names);
-    put(o, scalars, names->n_scalars * sizeof *scalars);
-    for (int i = 0; i < r->n_params; i++)
-        if (r->params[i].average) put_entry(o, OF_ROW, i, r->params[i].n);
-    for (int i = 0; i < r->n_rolling; i++)
-        if (r->rolling[i].average) put_entry(o, OF_STATISTICS, i, r->rolling[i].n);
-}
-
-/* In the order of their entries. */
-static void put_averages(struct out *o, const struct amp_run *r)
-{
-    for (int i = 0; i < r->n_params; i++)
-        if (r->params[i].average) put(o, r->params[i].average, r->params[i].n * sizeof(float));
-    for (int i = 0; i < r->n_rolling; i++)
-        if (r->rolling[i].average) put(o, r->rolling[i].average, r->rolling[i].n * sizeof(float));
-}
-
-int amp_sidecar_write(int fd, const struct amp_run *r, const struct amp_file_id *weights, char *err,
-                      size_t err_size)
-{
-    struct out o = {.fd = fd};
-    struct scalar scalars[SCALARS];
-    struct names names = {list_scalars(r, scalars), count_averages(r)};
-    bool has_names = names.n_scalars || names.n_arrays;
-    struct head h = head_of(r, weights, has_names);
-    amp_hash_begin(&o.hash);
-    put(&o, &h, sizeof h);
-    for (int i = 0; i < r->n_params; i++) {
-        struct row row = row_of(r, &r->params[i]);
-        put(&o, &row, sizeof row);
-    }
-    for (uint32_t i = 0; i < h.n_layers; i++)
-        if (r->demoted[i] != AMP_FORMATS) put(&o, &i, sizeof i);
-    if (has_names) put_names(&o, r, &names, scalars);
-    for (int i = 0; i < r->n_params; i++)
-        put_arrays(&o, &r->params[i]);
-    put_averages(&o, r);
-    uint64_t checksum = amp_hash_value(&o.hash);
-    put(&o, &checksum, sizeof checksum);
-    if (o.failed) snprintf(err, err_size, "cannot write: %s", strerror(errno));
-    return o.failed ? -1 : 0;
-}
 
 /* ---- reading ---- */
 
@@ -552,7 +351,7 @@ int amp_sidecar_check_net(const struct amp_sidecar *s, const struct amp_run *r, 
     }
     for (int i = 0; i < r->n_params; i++) {
         /* Compared as bytes: rows have no padding. */
-        struct row here = row_of(r, &r->params[i]);
+        struct row here = amp_sidecar_row(r, &r->params[i]);
         if (memcmp(&here, &s->rows[i], sizeof here))
             return differ(s, &here, &s->rows[i], err, err_size);
     }

@@ -183,6 +183,11 @@ static int last_pass(const struct amp_step *s)
     return s->peers ? s->last_pass : s->subdivisions - 1;
 }
 
+static bool wants_norm(const struct amp_step *s)
+{
+    return s->log->json || s->graph->plan->rules.clip_norm > 0;
+}
+
 void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdivision)
 {
     struct amp_graph *g = s->graph;
@@ -210,6 +215,8 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
     size_t images = (size_t)g->net->batch * (size_t)s->subdivisions;
     amp_graph_inspect(g, subdivision == last_pass(s) &&
                              amp_log_wants_layers(s->log, g->seen / images));
+    /* With other processes the norm is that of the exchanged sums. */
+    amp_graph_square_gradients(g, wants_norm(s) && !s->peers && subdivision == last_pass(s));
     amp_graph_begin(g, batch->input, batch->truth, true);
     float value;
     int truth = first_bad_truth(s, &value);
@@ -449,9 +456,7 @@ static struct amp_numbers take_numbers(const struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
     struct amp_numbers numbers = {.grad_norm = NAN};
-    bool wanted = s->log->json || g->plan->rules.clip_norm > 0;
-    if (wanted && s->applying && !amp_graph_grad_norm(g, &numbers.grad_norm))
-        amp_log_without_norm(s->log);
+    if (wants_norm(s) && s->applying) numbers.grad_norm = amp_graph_grad_norm(g);
     if (!g->inspecting) return numbers;
     numbers.layers = calloc((size_t)g->n, sizeof *numbers.layers);
     if (!numbers.layers) return numbers;

@@ -118,10 +118,10 @@ void amp_graph_mark_fp16(struct amp_graph *g, int i)
     g->fp16[i] = (uint16_t)mask;
 }
 
-/* The words and the loss sums are cleared and read together. */
+/* The words, the loss sums and the gradients' square are cleared and read together. */
 size_t amp_graph_watch_bytes(const struct amp_graph *g)
 {
-    return (size_t)g->n * (sizeof *g->watch + sizeof *g->loss_sums);
+    return (size_t)g->n * (sizeof *g->watch + sizeof *g->loss_sums) + sizeof *g->grad_square;
 }
 
 void amp_graph_clear_watch(struct amp_graph *g)
@@ -173,15 +173,16 @@ static void judge_by_sums(const struct amp_graph *g, uint32_t (*watch)[AMP_WATCH
     }
 }
 
-/* Reads the words, and our losses with them: each transfer waits for the device, so
- * there is only one. NULL: out of memory. */
+/* Reads the words, and our losses and the gradients' square with them: each transfer waits for the
+ * device, so there is only one. NULL: out of memory. */
 static uint32_t (*read_watch(struct amp_graph *g))[AMP_WATCHES]
 {
-    uint32_t(*host)[AMP_WATCHES] = malloc(amp_graph_watch_bytes(g));
-    size_t watch = (size_t)g->n * sizeof *host;
+    size_t all = amp_graph_watch_bytes(g), words = (size_t)g->n * sizeof *g->watch;
+    uint32_t(*host)[AMP_WATCHES] = malloc(all);
     if (!host) return NULL;
-    g->backend->read(g->context, host, g->watch, g->own_losses ? amp_graph_watch_bytes(g) : watch);
+    g->backend->read(g->context, host, g->watch, g->own_losses || g->squares ? all : words);
     if (g->own_losses) memcpy(g->losses, host + g->n, (size_t)g->n * sizeof *g->losses);
+    if (g->squares) memcpy(&g->squared, (char *)host + all - sizeof g->squared, sizeof g->squared);
     if (g->backend->watching_costs) judge_by_sums(g, host);
     return host;
 }

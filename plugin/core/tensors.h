@@ -19,6 +19,7 @@ enum amp_segment_pass {
     AMP_SEGMENT_INFERENCE,
     AMP_SEGMENT_FORWARD,
     AMP_SEGMENT_BACKWARD,
+    AMP_SEGMENT_SQUARED, /* backward of a pass whose gradients are squared */
     AMP_SEGMENT_PASSES
 };
 
@@ -33,6 +34,7 @@ struct amp_segment {
         const void *input;
         const float *truth;
         bool region_warm_up;
+        bool squares_sums; /* the sums count for the square: the step has an accepted pass */
         struct ampk_recording *recording;
     } runs[AMP_SEGMENT_PASSES][AMP_LANES]; /* passes take lanes in turns: each has its recordings */
 };
@@ -148,9 +150,9 @@ struct amp_graph {
     bool backward_began;      /* since the last forward */
     bool inspecting;          /* the present pass is inspected */
     uint32_t *inspected;      /* backend memory, AMP_INSPECTED x n */
-    float *grad_square;       /* backend memory, n + 1 */
-    float *norm_room;         /* backend memory for amp_graph_grad_norm: a copy of a gradient that a
-                                 convolution keeps. NULL until the first call */
+    bool squares;             /* what watches weight gradients sums all gradients' squares too */
+    float *grad_square;       /* their sum; backend memory behind loss_sums */
+    float squared;            /* host copy, as of the last read; NAN: none */
     amp_see_function *see;    /* NULL: nobody looks; set by amp_graph_observe */
     void *see_user;
     amp_layer_function *trace; /* NULL: nobody traces; set by amp_graph_trace_layers */
@@ -210,9 +212,9 @@ uint32_t *amp_graph_dx_watch(struct amp_graph *, int layer, int k);
  * convolution, whose bias gradient sums it (the DBIAS word) or, with gradient_sums, whose dy is
  * computed from it (the DY word). */
 uint32_t *amp_graph_conv_dx_watch(struct amp_graph *, int layer, const struct ampk_tensor *dx);
-/* Bytes of watch and loss_sums together. */
+/* Bytes of watch, loss_sums and grad_square together. */
 size_t amp_graph_watch_bytes(const struct amp_graph *);
-/* Clears both. */
+/* Clears them. */
 void amp_graph_clear_watch(struct amp_graph *);
 /* Notes which tensors of a layer are stored as FP16. */
 void amp_graph_mark_fp16(struct amp_graph *, int layer);

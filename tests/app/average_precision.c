@@ -12,6 +12,25 @@
 
 #define EXACT 1e-9
 
+/* ---- the allocator: fails once, after calls_left more; -1: never ---- */
+
+static int calls_left = -1;
+
+void *__real_malloc(size_t);
+void *__real_calloc(size_t, size_t);
+
+void *__wrap_malloc(size_t size)
+{
+    return calls_left >= 0 && calls_left-- == 0 ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return calls_left >= 0 && calls_left-- == 0 ? NULL : __real_calloc(n, size);
+}
+
+/* ---- cases ---- */
+
 struct map_case {
     int images, classes;
     struct amp_prediction *predictions;
@@ -372,6 +391,43 @@ AMP_TEST(order_names_and_unit_do_not_count)
     amp_ap_set_free(b);
     free_case(&c);
     free_case(&r);
+}
+
+/* Wherever memory ends, it is said. */
+AMP_TEST(no_memory)
+{
+    start_fresh("no_memory");
+    struct map_case c = random_case(60, 60);
+    struct amp_ap_set *set = new_set(&c), *copy = NULL;
+    struct amp_map_result result = {0};
+    struct amp_ap_outcomes *outcomes = NULL;
+    for (int what = 0; what < 3; what++) {
+        int n = 0;
+        for (bool failed = true; failed; n++) {
+            char err[300] = "";
+            calls_left = n;
+            if (what == 0)
+                copy = amp_ap_set_new(c.predictions, c.n_predictions, c.truths, c.n_truths,
+                                      c.images, c.classes, err, sizeof err);
+            else if (what == 1)
+                outcomes = amp_ap_outcomes_new(set, err, sizeof err);
+            else
+                amp_map_compute(set, .5, &result, err, sizeof err);
+            failed = calls_left < 0;
+            calls_left = -1;
+            if (failed) CHECK(!strncmp(err, "no memory ", 10));
+            CHECK((what == 0   ? copy != NULL
+                   : what == 1 ? outcomes != NULL
+                               : result.classes != NULL) == !failed);
+            REQUIRE(n < 1000);
+        }
+        CHECK(n > 3);
+    }
+    amp_map_result_free(&result);
+    amp_ap_outcomes_free(outcomes);
+    amp_ap_set_free(copy);
+    amp_ap_set_free(set);
+    free_case(&c);
 }
 
 /* Even at IoU 1, where the overlap of a box with itself may round to just below 1: COCO's rule

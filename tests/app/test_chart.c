@@ -167,6 +167,7 @@ AMP_TEST(words_and_marks)
         ">iteration 4 of 800 (0.5 %), 1:01:01 left</text>",
         ">loss 1.5, average 1.4</text>",
         ">learning rate 0.001</text>",
+        "width=\"1100\" height=\"624\" viewBox=\"0 0 1100 624\"",
         ">mAP@0.5 50.00 %, best 60.00 % at iteration 2; thin: mAP@[.5:.95]</text>",
         "<rect x=\"78\" y=\"96\" width=\"95.2\" ",
         "<path class=\"mark\" d=\"M554.0 96V",
@@ -204,6 +205,7 @@ AMP_TEST(odd_values)
     amp_chart_add_map(c, 4, NAN, NAN);
     save(c, 4);
     CHECK(!says("nan") && !says("inf") && !says("loss 1 "));
+    CHECK(says("height=\"510\" viewBox=\"0 0 1100 510\"")); /* without a curve of the scale */
     amp_chart_free(c);
 }
 

@@ -505,6 +505,24 @@ static void print(bool json, char *text, size_t size)
         json, text, size);
 }
 
+AMP_TEST(half_of_the_layers_are_not_most)
+{
+    static char text[20000];
+    begin(1);
+    see_all_well(1);
+    judge();
+    amp_precision_left(&p, 0, "output", 1e6);
+    for (int half = 1; half >= 0; half--) {
+        p.advised[0] = true;
+        p.advised[1] = !half;
+        net->n = 2;
+        print(false, text, sizeof text);
+        net->n = LAYERS;
+        CHECK_INT(strstr(text, "few layers in FP16") == NULL, half);
+    }
+    end();
+}
+
 AMP_TEST(fine_advised_and_unsolved)
 {
     static char text[20000];

@@ -42,6 +42,26 @@ AMP_TEST(every_iteration_is_in_the_file_at_once)
     scratch_empty();
 }
 
+/* Whatever begins as a log's line and ends early is one: a run may have been killed. */
+AMP_TEST(what_is_no_log_is_refused)
+{
+    static const char *const texts[] = {
+        "", "{", "{\"iteration\": ", "{\"iteration\":x", "{\"iteration\": 7, \"loss\"", "my notes"};
+    for (int i = 0; i < 6; i++) {
+        struct amp_log log;
+        char text[100];
+        bool is_log = i != 3 && i != 5;
+        amp_log_start(&log, NULL);
+        scratch_write("log", texts[i], strlen(texts[i]));
+        CHECK_INT(amp_log_open(&log, scratch("log"), err, sizeof err), is_log ? 0 : -1);
+        if (!is_log) CHECK_SAYS(err, "a file that is no log");
+        amp_log_close(&log, &scaler);
+        scratch_read("log", text, sizeof text);
+        CHECK_STR(text, texts[i]);
+    }
+    scratch_empty();
+}
+
 /* The summary of a run of two iterations that begins with these counts and adds its own to them. */
 static char *summary_after(struct amp_scaler s)
 {

@@ -573,9 +573,8 @@ AMP_TEST(every_stock_cfg_that_computes_again)
 /* Layer 0 lies in the route's output, whose own reader needs it in forward only. */
 AMP_TEST(what_a_route_passes_on_is_kept_for_layers_that_are_computed_again)
 {
-    plan_layers("", "[maxpool]\nsize=2\nstride=2\n[conv]\nbatch_normalize=1\nfilters=4\n"
-                    "activation=leaky\ncheckpoint=1\n[route]\nlayers=0\n[maxpool]\nsize=2\n"
-                    "stride=2\n[cost]\n");
+    plan_layers("", "[maxpool]\nsize=2\nstride=2\n[maxpool]\nsize=3\nstride=1\ncheckpoint=1\n"
+                    "[route]\nlayers=0\n[maxpool]\nsize=2\nstride=2\n[cost]\n");
     CHECK_INT(plan->layers[0].route, 2);
     CHECK(plan->layers[1].recomputed);
     CHECK_INT(plan->buffers[out_buffer(0)].last, 2 * net->n);

@@ -523,6 +523,7 @@ static void check_bad_data(float input, float truth, const char *words)
         check_state(run, &before, words);
         CHECK(run->skipped);
         CHECK_INT(run->step.fault.class, AMP_FAULT_INPUT);
+        CHECK(!run->step.cause_is_scale);
         CHECK_NEAR(run->step.scaler.scale, 256, 0);
         CHECK_INT(run->step.scaler.floor_skips, 0);
         CHECK_INT(run->demoted, 0);

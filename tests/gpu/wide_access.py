@@ -75,14 +75,14 @@ NARROW = {
         "the same of what begins at any address",
     r"convolve_image<.*, [123], ": "fewer filters than fill 16 bytes of each lane of an mma's result",
     r"ampk_multiply_gradient<.*_input<2>": "16 filters, 4 bytes of a pixel a lane: its part of an mma's operand",
-    r"ampk_add_blocks<|ampk_add_parts|ampk_add_squares": "sums of blocks, a few for a convolution",
+    r"ampk_add_blocks<|ampk_add_parts|ampk_add_square_parts": "sums of blocks, a few for a convolution",
     r"(ampk_transpose|ampk_regroup|ampk_unpack_nchw|pass_planes)<|ampk_pass_delta|ampk_activate_planes<":
         "planes of pixels at least on one side: a warp reads and writes lines of them",
     r"ampk_look<": "what amp_log and `amp check` count",
     r"ampk_(pass_back|judge_boxes|take_truths|lose)|softmax_(cells|groups)":
         "losses, FP32 planes: a warp reads lines",
     r"finish_sums": "numbers of channels",
-    r"ampk_square": "the gradient's norm, for amp_log",
+    r"ampk_square": "the norm of gradients that several processes have added, once a step",
     r"square_parts<|divide_norms<": "trust of LARS and LAMB, once a step",
     r"pack_weights<": "once a step, where somebody else wrote the weights",
     r"ampk_fill_with_numbers<": "before timing",

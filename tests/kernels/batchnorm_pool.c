@@ -200,6 +200,32 @@ static void backward_case(struct rig *r)
     check_amax(r, "bn_act_pool_backward dscale, dbias", &db_amax, slack);
 }
 
+/* The reference's own gradient of both: what its watch words say is what it has stored. */
+static void reference_case(struct rig *r)
+{
+    struct operands s = make_operands(r, random_value, positive_value_or_zero);
+    struct pair d = input_tensor(r, s.halved);
+    struct ampk_tensor dy = blank(r, &s.shape), out = blank(r, &s.halved), two;
+    void *argmax = own(r, ampk_reference.maxpool_index_bytes(&s.halved, 2));
+    two = describe_array(2 * (size_t)s.shape.c);
+    give_data(r, &two);
+    float *dscale = two.data;
+    uint32_t stored = 0, told = 0, gradients = 0, parameters = 0;
+    ampk_reference.bn_act_pool_forward(NULL, &s.y.exact, &s.layer.exact, s.activation, &out, argmax,
+                                       NULL, NULL);
+    ampk_reference.bn_act_pool_backward(NULL, &s.y.exact, &s.layer.exact, s.activation, &d.exact,
+                                        argmax, &dy, dscale, dscale + s.shape.c, &told,
+                                        &parameters);
+    ampk_reference.amax(NULL, dy.data, ampk_ref_count(&dy), &stored);
+    ampk_reference.amax(NULL, dscale, 2 * (size_t)s.shape.c, &gradients);
+    CHECK(told == stored && parameters == gradients);
+}
+
+AMP_TEST(the_references_watch_words)
+{
+    run_cases(reference_case, 5);
+}
+
 AMP_TEST(bn_act_pool_backward)
 {
     run_cases(backward_case, 80);

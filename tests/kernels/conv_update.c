@@ -1,6 +1,7 @@
-/* Conformance: the weights of convolutions updated and packed in one pass over them, beside the
- * operations that do it one after the other; to the bit. The packed weights of two convolutions
- * that began alike are compared by what they make of the same input. */
+/* Conformance of what takes one pass over the weights of many convolutions, beside the operations
+ * that do it one after the other. Updated and packed: to the bit; the packed weights of two
+ * convolutions that began alike are compared by what they make of the same input. Gradients watched
+ * and squared: the square beside a sum in double precision. */
 #include "conformance.h"
 
 #ifdef CUDA_EMULATED
@@ -334,6 +335,133 @@ AMP_TEST(updates_where_libraries_write_16_bits)
     tensor_core_host_refuse(true, true);
     run_cases(usual_case, 12);
     run_cases(large_case, 4);
+    tensor_core_host_refuse(false, false);
+}
+#endif
+
+/* ---- squares ---- */
+
+enum ways { WATCHED, STORED, READ, WAYS }; /* READ: the sums, which stay as they are */
+
+struct squared {
+    struct ampk_conv_shape shape;
+    struct ampk_conv *conv;
+    struct pair gradient; /* as it is kept */
+    struct pair to;       /* where it is stored, or the sum */
+    struct amax amax;
+};
+
+static struct squared make_squared(struct rig *r, enum ways way, struct ampk_conv_shape shape)
+{
+    size_t n = weight_count(&shape);
+    struct updated u = {.shape = shape, .source = OWN};
+    struct squared s = {.shape = shape, .conv = make_conv(r, &shape), .amax = make_amax(r)};
+    u.fused = u.composed = s.conv;
+    run_backward(r, &u);
+    s.gradient = output_array(r, n, false);
+    s.to = way == READ ? input_array(r, n) : output_array(r, n, false);
+    const struct ampk_weight_gradient kept = {s.conv, s.gradient.tested.data, NULL};
+    r->backend->conv_weight_gradients(r->context, &kept, 1, 1, false);
+    return s;
+}
+
+/* Of `sum` with factor * g, both on the host; sum NULL: of g. */
+static double square_of(const float *sum, const float *g, size_t n, double factor)
+{
+    double square = 0;
+    for (size_t k = 0; k < n; k++) {
+        double v = sum ? (double)sum[k] + factor * (double)g[k] : factor * (double)g[k];
+        square += v * v;
+    }
+    return square;
+}
+
+/* The gradient was stored, or nothing was; and watched. */
+static void check_taken(struct rig *r, enum ways way, struct squared *s)
+{
+    const float *g = download(r, &s->gradient).data;
+    size_t n = weight_count(&s->shape);
+    for (size_t k = 0; k < n; k++)
+        ampk_ref_raise(&s->amax.exact, g[k]);
+    check_amax(r, "amax of squared gradients", &s->amax, 0);
+    if (way == STORED) check_same(r, "stored gradient", &s->to, &s->gradient);
+}
+
+static void square(struct rig *r, int count, size_t n_others, struct ampk_conv_shape (*shape)(void))
+{
+    static struct squared all[MOST_CONVS];
+    static struct ampk_weight_gradient list[MOST_CONVS], sums[MOST_CONVS];
+    enum ways way = (enum ways)random_int(0, WAYS - 1);
+    bool accumulate = random_bool();
+    double factor = way == READ ? ldexp(1, random_int(-8, 0)) : 1;
+    struct pair others = input_operand(r, describe_array(n_others + 4));
+    struct pair others_sum = input_operand(r, describe_array(n_others + 4));
+    struct pair result = output_array(r, 1, false);
+    bool adds = way == READ && accumulate;
+    snprintf(r->note, sizeof r->note, "%d convolutions and %zu others, way %d, accumulate %d",
+             count, n_others, way, accumulate);
+    double exact = square_of(adds ? download(r, &others_sum).data : NULL, download(r, &others).data,
+                             n_others, factor);
+    for (int i = 0; i < count; i++) {
+        struct squared *s = &all[i];
+        *s = make_squared(r, way, shape());
+        list[i] = (struct ampk_weight_gradient){s->conv, way == STORED ? s->to.tested.data : NULL,
+                                                tested_amax(&s->amax)};
+        sums[i] = (struct ampk_weight_gradient){s->conv, s->to.tested.data, NULL};
+        exact += square_of(adds ? download(r, &s->to).data : NULL, download(r, &s->gradient).data,
+                           weight_count(&s->shape), factor);
+    }
+    r->backend->conv_gradient_squares(
+        r->context, list, count,
+        &(struct ampk_gradient_squares){.others = others.tested.data,
+                                        .n = n_others,
+                                        .sums = way == READ ? sums : NULL,
+                                        .others_sum = way == READ ? others_sum.tested.data : NULL,
+                                        .factor = (float)factor,
+                                        .accumulate = accumulate,
+                                        .square = result.tested.data});
+    ampk_ref_store(&result.exact, &exact, false, NULL);
+    check_output(r, "square", &result, (struct tolerance){200, &result.exact, 0, 0});
+    for (int i = 0; i < count; i++) {
+        check_taken(r, way, &all[i]);
+        r->backend->conv_destroy(r->context, all[i].conv);
+    }
+}
+
+static void few_squares_case(struct rig *r)
+{
+    square(r, random_int(0, 5), (size_t)RANDOM_OF(0, 4, 12, 2048, 9000), random_conv_shape);
+}
+
+static void large_squares_case(struct rig *r)
+{
+    square(r, 1, 8, large_conv_shape);
+}
+
+/* More parts than a block has threads, in the sum of them. */
+static void many_others_case(struct rig *r)
+{
+    square(r, 1, (size_t)2048 * 2100, small_conv_shape);
+}
+
+static void many_squares_case(struct rig *r)
+{
+    square(r, MOST_CONVS, 100, small_conv_shape);
+}
+
+AMP_TEST(gradients_that_are_watched_are_squared)
+{
+    run_cases(few_squares_case, 24);
+    run_cases(large_squares_case, 4);
+    run_cases(many_others_case, 1);
+    run_cases(many_squares_case, 2);
+}
+
+#ifdef CUDA_EMULATED
+AMP_TEST(squares_where_libraries_write_16_bits)
+{
+    tensor_core_host_refuse(true, true);
+    run_cases(few_squares_case, 12);
     tensor_core_host_refuse(false, false);
 }
 #endif

@@ -139,10 +139,8 @@ static void conv_backward_summed(struct ampk_context *c, struct ampk_conv *conv,
 
 /* A convolution's own gradient is out of reach: it counts as spoilt from when it is watched to its
  * next backward, and so is what takes it. */
-static void conv_weight_gradients(struct ampk_context *c, const struct ampk_weight_gradient *list,
-                                  int count, float factor, bool accumulate)
+static void spoil_gradients(const struct ampk_weight_gradient *list, int count, float factor)
 {
-    real->conv_weight_gradients(c, list, count, factor, accumulate);
     for (const struct ampk_weight_gradient *g = list; g < list + count; g++) {
         if (strikes(g->amax)) {
             spoilt = g->conv;
@@ -150,6 +148,20 @@ static void conv_weight_gradients(struct ampk_context *c, const struct ampk_weig
         }
         if (g->conv == spoilt && g->dst) *g->dst += factor * value();
     }
+}
+
+static void conv_weight_gradients(struct ampk_context *c, const struct ampk_weight_gradient *list,
+                                  int count, float factor, bool accumulate)
+{
+    real->conv_weight_gradients(c, list, count, factor, accumulate);
+    spoil_gradients(list, count, factor);
+}
+
+static void conv_gradient_squares(struct ampk_context *c, const struct ampk_weight_gradient *list,
+                                  int count, const struct ampk_gradient_squares *squares)
+{
+    real->conv_gradient_squares(c, list, count, squares);
+    spoil_gradients(list, count, 1);
 }
 
 static void bn_act_forward(struct ampk_context *c, const struct ampk_tensor *y,
@@ -450,6 +462,7 @@ const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
     poisoned.conv_bias_forward = conv_bias_forward;
     poisoned.conv_backward = conv_backward;
     poisoned.conv_weight_gradients = conv_weight_gradients;
+    if (real->conv_gradient_squares) poisoned.conv_gradient_squares = conv_gradient_squares;
     if (real->conv_backward_summed) poisoned.conv_backward_summed = conv_backward_summed;
     if (real->conv_bn_backward) poisoned.conv_bn_backward = conv_bn_backward;
     if (real->bn_backward_summed) poisoned.bn_backward_summed = bn_backward_summed;

@@ -27,7 +27,7 @@ static data load_batch(network *net)
     data d = {0};
     load_args args = {.type = DETECTION_DATA,
                       .paths = box_paths,
-                      .n = BATCH,
+                      .n = net->batch * net->subdivisions,
                       .m = SMALL_SET_IMAGES,
                       .classes = 2,
                       .w = net->w,
@@ -89,6 +89,29 @@ AMP_TEST(a_value_that_is_not_finite_is_told_with_its_image)
                 free_network(before);
                 REQUIRE(!test_failures);
             }
+}
+
+/* Two passes of two. */
+AMP_TEST(the_image_of_a_pass_of_several_is_named)
+{
+    for (int image = 0; image < 4; image++) {
+        char named[300];
+        write_small_cfg(keys);
+        FILE *f = fopen("small.cfg", "r+");
+        REQUIRE(f && !fseek(f, strlen("[net]\nbatch="), SEEK_SET));
+        fputc('4', f);
+        fclose(f);
+        network *net = parse_network_cfg("small.cfg");
+        listen_to(net);
+        data d = load_batch(net);
+        d.X.vals[image][77] = NAN;
+        train_network(net, d);
+        snprintf(named, sizeof named, "subdivision %d, image %s)", image / 2,
+                 amp_batches_image(image));
+        CHECK(strstr(said(net), named));
+        free_data(d);
+        end(net);
+    }
 }
 
 /* As it stands in the file; `detector train` of ours finds it before it starts. Of NaN and of

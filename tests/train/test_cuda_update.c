@@ -1,9 +1,12 @@
 /* Weights of convolutions that are updated and packed at once, by the gradients that convolutions
  * keep: training with the CUDA backend, on the emulation, gives the bits of one that does it step
- * by step, and what was packed is not packed again. */
+ * by step, and what was packed is not packed again. The norm of these gradients comes with the
+ * words that a step reads anyway. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 #include "plugin/core/tensors.h"
+#include "plugin/core/kept.h"
+#include "tests/emulation/emulation.h"
 
 #include <math.h>
 
@@ -25,8 +28,9 @@ static const char *const kinds[] = {ONE_PASS,
                                     TWO_PASSES "adam=1\n",
                                     ONE_PASS "optimizer=adamw\nema_alpha=0.9\n",
                                     TWO_PASSES "optimizer=lamb\n",
-                                    ONE_PASS "optimizer=lars\nclip_grad_value=0.01\n",
-                                    ONE_PASS "clip_grad_norm=0.1\nema_alpha=0.99\n"};
+                                    ONE_PASS "optimizer=lars\nclip_grad_value=0.01\n"};
+#define NEVER_CLIPS "clip_grad_norm=1000000\n"
+#define CLIPS       "clip_grad_norm=0.1\n"
 
 #define ON_ALL(list, each)                                                                         \
     for (size_t each##_i = 0; each##_i < sizeof list / sizeof *list && (each = list[each##_i]);    \
@@ -36,8 +40,7 @@ static const char *const kinds[] = {ONE_PASS,
 
 extern const struct ampk_backend ampk_cuda;
 
-static size_t packed, updated, allocated; /* calls, calls, bytes */
-static bool no_memory;
+static size_t packed, updated, reads, allocated; /* calls, and bytes */
 
 static void count_packed(struct ampk_context *c, const struct ampk_new_weights *list, int count)
 {
@@ -52,9 +55,14 @@ static void count_updates(struct ampk_context *c, const struct ampk_rule *rule,
     ampk_cuda.conv_update(c, rule, list, count);
 }
 
+static void count_reads(struct ampk_context *c, void *host, const void *src, size_t bytes)
+{
+    reads++;
+    ampk_cuda.read(c, host, src, bytes);
+}
+
 static void *count_allocated(struct ampk_context *c, size_t bytes)
 {
-    if (no_memory) return NULL;
     allocated += bytes;
     return ampk_cuda.alloc(c, bytes);
 }
@@ -71,7 +79,9 @@ static network *parse_way(const char *keys, const char *layers, bool at_once)
     *backend = ampk_cuda;
     backend->conv_set_weights = count_packed;
     backend->conv_update = at_once ? count_updates : NULL;
+    if (!at_once) backend->conv_gradient_squares = NULL;
     backend->alloc = count_allocated;
+    backend->read = count_reads;
     s->backend = backend;
     s->sees_writes = true; /* as on a device */
     packed = updated = allocated = 0;
@@ -173,24 +183,30 @@ AMP_TEST(a_run_goes_on_from_its_files)
 
 /* ---- what is packed when ---- */
 
+static void check_packed_once(const char *keys)
+{
+    network *net = parse_way(keys, DETECTOR, true);
+    steps(net, 3);
+    CHECK_INT(packed, 1);
+    spoilt_step(net);
+    steps(net, 2);
+    CHECK_INT(packed, 2);
+    /* At another batch it packs for a graph of its own. So that it is told of weights the pass
+     * after it packs too. */
+    predict(net);
+    steps(net, 2);
+    CHECK_INT(packed, net->batch == 1 ? 3 : 4);
+    free_network(net);
+}
+
 AMP_TEST(weights_are_packed_once)
 {
+    static const char *const clips[] = {ONE_PASS CLIPS "ema_alpha=0.99\n", TWO_PASSES CLIPS};
     const char *keys;
     ON_ALL(kinds, keys)
-    {
-        network *net = parse_way(keys, DETECTOR, true);
-        steps(net, 3);
-        CHECK_INT(packed, 1);
-        spoilt_step(net);
-        steps(net, 2);
-        CHECK_INT(packed, 2);
-        /* At another batch it packs for a graph of its own. So that it is told of weights the pass
-         * after it packs too. */
-        predict(net);
-        steps(net, 2);
-        CHECK_INT(packed, net->batch == 1 ? 3 : 4);
-        free_network(net);
-    }
+    check_packed_once(keys);
+    ON_ALL(clips, keys)
+    check_packed_once(keys);
 }
 
 static void scale_weights(network *net)
@@ -259,59 +275,156 @@ AMP_TEST(one_pass_takes_no_memory_for_gradients_of_convolutions)
     size_t apart = allocated, arrays = graph_of(net)->n_gradients - graph_of(net)->n_flat;
     CHECK(arrays > 1000);
     free_network(net);
-    net = parse_way(ONE_PASS, DETECTOR, true);
-    steps(net, 1);
-    CHECK_INT(apart - allocated, arrays * sizeof(float));
+    for (int clips = 0; clips < 2; clips++) {
+        net = parse_way(clips ? ONE_PASS CLIPS : ONE_PASS, DETECTOR, true);
+        steps(net, 1);
+        CHECK_INT(apart - allocated, arrays * sizeof(float));
+        free_network(net);
+    }
+}
+
+/* ---- the norm ---- */
+
+/* Both are sums of a few thousand squares in FP32, in another order. */
+static void check_norms(network *net, network *other)
+{
+    double norm = amp_graph_grad_norm(graph_of(net)), apart = amp_graph_grad_norm(graph_of(other));
+    CHECK(apart > 0 && !graph_of(other)->squares && graph_of(net)->squares);
+    CHECK_NEAR(norm, apart, apart * 0x1p-18);
+}
+
+/* Beside the operation that reads all gradients for it, after each of some steps. */
+static void follow_norms(const char *keys, const char *layers)
+{
+    network *net = parse_way(keys, layers, true), *other = parse_way(keys, layers, false);
+    int applied = 0;
+    for (int i = 0; i < 6; i++) {
+        if (i == 3) spoilt_step(net), spoilt_step(other);
+        if (i == 4) predict(net), predict(other);
+        if (i == 5 && layers != nets[0]) resize_network(net, 16, 16), resize_network(other, 16, 16);
+        steps(net, 1);
+        steps(other, 1);
+        if (!amp_session_of(net->layers)->step.applying) continue;
+        check_norms(net, other);
+        applied++;
+    }
+    CHECK(applied > 2);
+    CHECK_SAME(net, other);
+    amp_graph_clear_gradients(graph_of(net));
+    CHECK_NEAR(amp_graph_grad_norm(graph_of(net)), 0, 0);
     free_network(net);
+    free_network(other);
 }
 
 AMP_TEST(the_norm_is_of_all_gradients)
 {
-    const char *layers;
+    static const char *const more[] = {"", "amp_dtype=bf16\n", "amp_dtype=fp32\n",
+                                       "optimizer=lamb\n", "loss_scale_init=16777216\n"};
+    const char *layers, *keys;
     ON_ALL(nets, layers)
+    ON_ALL(more, keys)
     {
-        network *net = parse_way(ONE_PASS, layers, true);
-        network *other = parse_way(ONE_PASS, layers, false);
-        steps(net, 1);
-        steps(other, 1);
-        double norm, own;
-        CHECK(amp_graph_grad_norm(graph_of(other), &norm) && norm > 0);
-        /* Both are sums of a few thousand squares in FP32, in another order. */
-        CHECK(amp_graph_grad_norm(graph_of(net), &own));
-        CHECK_NEAR(own, norm, norm * 0x1p-18);
-        amp_graph_clear_gradients(graph_of(net));
-        CHECK(amp_graph_grad_norm(graph_of(net), &own));
-        CHECK_NEAR(own, 0, 0);
+        char all[200];
+        snprintf(all, sizeof all, ONE_PASS NEVER_CLIPS "%s", keys);
+        follow_norms(all, layers);
+        snprintf(all, sizeof all, TWO_PASSES NEVER_CLIPS "%s", keys);
+        follow_norms(all, layers);
+    }
+}
+
+/* A run that begins in the middle of a step, as one may that was saved there: this step has one
+ * pass and no sums yet. Once before anything is recorded, and once after it. */
+AMP_TEST(the_norm_of_half_a_step)
+{
+    network *net = parse_way(TWO_PASSES NEVER_CLIPS, DETECTOR, true);
+    network *other = parse_way(TWO_PASSES NEVER_CLIPS, DETECTOR, false);
+    int64_t applied = 0;
+    for (int i = 0; i < 10; i++) {
+        if (i % 9 == 0) *net->seen += (size_t)net->batch, *other->seen += (size_t)net->batch;
+        pass(net);
+        pass(other);
+        if (amp_session_of(net->layers)->step.scaler.applied == applied) continue;
+        applied++;
+        check_norms(net, other);
+    }
+    CHECK_INT(applied, 6);
+    CHECK_SAME(net, other);
+    free_network(net);
+    free_network(other);
+}
+
+AMP_TEST(clipping_goes_by_the_norm)
+{
+    static const char *const keys[] = {ONE_PASS CLIPS "ema_alpha=0.99\n", TWO_PASSES CLIPS,
+                                       TWO_PASSES CLIPS "optimizer=lamb\n",
+                                       ONE_PASS CLIPS "adam=1\n"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        network *net = parse_way(keys[i], DETECTOR, true);
+        network *other = parse_way(keys[i], DETECTOR, false);
+        steps(net, 3);
+        steps(other, 3);
+        CHECK(amp_session_of(net->layers)->kept->counts.clipped > 0);
+        CHECK_INT(amp_session_of(net->layers)->kept->counts.clipped,
+                  amp_session_of(other->layers)->kept->counts.clipped);
+        check_distance(net, other, "weights", 1e-4);
         free_network(net);
         free_network(other);
     }
 }
 
-AMP_TEST(a_norm_without_memory_is_named_once)
+AMP_TEST(clipping_does_not_see_the_loss_scale)
 {
-    network *net = parse_way(ONE_PASS, DETECTOR, true);
-    struct amp_log *log = amp_session_of(net->layers)->step.log;
-    char json[4000] = "", said[1000] = "";
-    steps(net, 1); /* takes what memory it needs */
-    log->json = tmpfile();
-    log->out = tmpfile();
-    REQUIRE(log->json && log->out);
-    no_memory = true;
-    steps(net, 2);
-    no_memory = false;
+    static const char *const keys[] = {ONE_PASS, TWO_PASSES};
+    for (int i = 0; i < 2; i++) {
+        network *net[2];
+        for (int large = 0; large < 2; large++) {
+            char all[200];
+            snprintf(all, sizeof all, "%s" CLIPS "amp_dtype=fp32\nloss_scale=%d\n", keys[i],
+                     large ? 65536 : 16);
+            net[large] = parse_way(all, DETECTOR, true);
+            steps(net[large], 3);
+        }
+        CHECK(amp_session_of(net[0]->layers)->kept->counts.clipped > 0);
+        CHECK_SAME(net[0], net[1]);
+        free_network(net[0]);
+        free_network(net[1]);
+    }
+}
+
+/* Of one step, when plans are chosen and what can be recorded is: kernels of ours, transfers to the
+ * host, recordings played. */
+struct cost {
+    size_t kernels, reads, replays;
+};
+
+static struct cost cost_of(const char *keys)
+{
+    network *net = parse_way(keys, DETECTOR, true);
+    steps(net, 6);
+    struct cost before = {emulation_launches(), reads, emulation_replays()};
     steps(net, 1);
-    rewind(log->json);
-    rewind(log->out);
-    CHECK(fread(json, 1, sizeof json - 1, log->json) > 0);
-    CHECK(fread(said, 1, sizeof said - 1, log->out) > 0);
-    char *null = strstr(json, "\"grad_norm\": null");
-    REQUIRE(null && (null = strstr(null + 1, "\"grad_norm\": null")));
-    CHECK(!strstr(null + 1, "\"grad_norm\": null"));
-    char *named = strstr(said, "grad_norm in amp_log is null");
-    CHECK(named && !strstr(named + 1, "grad_norm"));
-    fclose(log->out);
-    log->out = stderr;
+    struct cost c = {emulation_launches() - before.kernels, reads - before.reads,
+                     emulation_replays() - before.replays};
     free_network(net);
+    return c;
+}
+
+/* The norm costs a step one kernel, which adds up what the blocks have summed, and no transfer.
+ * Biases and scales are squared by the kernel that watches FP32 gradients. */
+AMP_TEST(a_norm_costs_one_kernel_and_no_transfer)
+{
+    static const char *const passes[] = {ONE_PASS, TWO_PASSES};
+    for (int i = 0; i < 2; i++) {
+        char clips[100];
+        snprintf(clips, sizeof clips, "%s" CLIPS, passes[i]);
+        struct cost plain = cost_of(passes[i]), clipped = cost_of(clips);
+        /* Two a pass: Darknet without a GPU wants the losses' costs after forward already. */
+        CHECK_INT(plain.reads, 2 * (i + 1));
+        CHECK_INT(clipped.reads, plain.reads);
+        CHECK_INT(clipped.kernels, plain.kernels + 1);
+        CHECK_INT(clipped.replays, plain.replays);
+        CHECK(plain.replays > 0);
+    }
 }
 
 static void take_seen(const struct amp_seen *seen, void *hash)

@@ -77,6 +77,17 @@ struct ampk_conv_gradient {
 void ampk_conv_take_gradients(struct ampk_context *, const struct ampk_conv_gradient *, int count,
                               float factor, bool accumulate);
 
+/* The same, and *square (+)= the sum of the squares: of gradients without a dst; of what is stored
+ * to dst; of what would be stored if that is read_only. */
+struct ampk_conv_squares {
+    float factor;
+    bool accumulate, read_only;
+    bool adds; /* to *square */
+    float *square;
+};
+void ampk_conv_square_gradients(struct ampk_context *, const struct ampk_conv_gradient *, int count,
+                                const struct ampk_conv_squares *);
+
 /* Updates convolutions' weights from the gradients that they keep, or from sums: the masters, the
  * optimizer's state and the packed weights, in one pass over all. */
 

@@ -110,22 +110,58 @@ void ampk_cuda_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_
     }
 }
 
+enum { GRADIENTS_AT_ONCE = 256 };
+
+/* Describes the first GRADIENTS_AT_ONCE gradients of a list; returns how many it described. */
+static int describe_gradients(const struct ampk_weight_gradient *list, int count,
+                              struct ampk_conv_gradient gradients[GRADIENTS_AT_ONCE])
+{
+    int n = count < GRADIENTS_AT_ONCE ? count : GRADIENTS_AT_ONCE;
+    for (int i = 0; i < n; i++) {
+        const struct ampk_conv *conv = list[i].conv;
+        gradients[i] = (struct ampk_conv_gradient){ampk_conv_weights_layout(conv), conv->gradient,
+                                                   conv->dw, list[i].dst, list[i].amax};
+    }
+    return n;
+}
+
 void ampk_cuda_conv_weight_gradients(struct ampk_context *ctx,
                                      const struct ampk_weight_gradient *list, int count,
                                      float factor, bool accumulate)
 {
-    enum { AT_ONCE = 256 };
-    struct ampk_conv_gradient gradients[AT_ONCE];
+    struct ampk_conv_gradient gradients[GRADIENTS_AT_ONCE];
     for (int n = 0; count > 0; list += n, count -= n) {
-        n = count < AT_ONCE ? count : AT_ONCE;
-        for (int i = 0; i < n; i++) {
-            const struct ampk_conv *conv = list[i].conv;
-            gradients[i] =
-                (struct ampk_conv_gradient){ampk_conv_weights_layout(conv), conv->gradient,
-                                            conv->dw, list[i].dst, list[i].amax};
-        }
+        n = describe_gradients(list, count, gradients);
         ampk_conv_take_gradients(ctx, gradients, n, factor, accumulate);
     }
+}
+
+/* What no convolution keeps goes first, as the gradient of one whose two orders are the same. */
+void ampk_cuda_conv_gradient_squares(struct ampk_context *ctx,
+                                     const struct ampk_weight_gradient *list, int count,
+                                     const struct ampk_gradient_squares *s)
+{
+    bool sums = s->sums != NULL;
+    int n = (int)s->n;
+    struct ampk_conv_squares how = {.factor = sums ? s->factor : 1,
+                                    .accumulate = sums && s->accumulate,
+                                    .read_only = sums,
+                                    .square = s->square};
+    struct ampk_conv_gradient gradients[GRADIENTS_AT_ONCE + 1];
+    gradients[0] = (struct ampk_conv_gradient){.layout = {1, n, 1, 1, n},
+                                               .dtype = AMPK_FP32,
+                                               .packed = s->others,
+                                               .dst = sums ? s->others_sum : NULL};
+    int first = 0, others = n > 0;
+    do {
+        int taken = describe_gradients(list + first, count - first, gradients + others);
+        for (int i = 0; i < taken && sums; i++)
+            gradients[others + i].dst = s->sums[first + i].dst;
+        ampk_conv_square_gradients(ctx, gradients, others + taken, &how);
+        how.adds = true;
+        first += taken;
+        others = 0;
+    } while (first < count);
 }
 
 enum { UPDATES_AT_ONCE = 128 };

@@ -1,13 +1,14 @@
 /* The weights of a network's convolutions, some fifty or thirty-five in a launch: watches, stores
- * or adds their gradients; updates and packs them. Many layers are too small to fill a GPU by
- * themselves. Memory bandwidth bounds all of it; a tile in shared memory lets one pass read the
- * packed gradient, update the masters and write the packed weights.
+ * or adds their gradients, and sums their squares; updates and packs them. Many layers are too
+ * small to fill a GPU by themselves. Memory bandwidth bounds all of it; a tile in shared memory
+ * lets one pass read the packed gradient, update the masters and write the packed weights.
  *
  * Products and sums are rounded one by one (no fused multiply-add), so that the bits are the CPU
  * backend's. The optimizer's arithmetic is update_rule.h's. Must not know where a gradient came
  * from, a library or a kernel of ours. */
 #include "conv_kernels.h"
 #include "kernels/cuda/libs/tensor_core.h"
+#include "kernels/cuda/ops/loss.h"
 #include "kernels/cuda/ops/update_rule.h"
 
 static const int THREADS = 256;
@@ -109,6 +110,20 @@ static __device__ __forceinline__ void load_tile(const weight_tiles &t, const we
     }
 }
 
+/* ---- gradients: their squares ----
+ *
+ * The kernels that watch gradients also sum their squares, where a step wants the norm: each block
+ * stores one number, and one block adds these in a fixed order. What they are is decided by shapes
+ * alone. */
+
+/* `squares`, of one thread, becomes a part of its block's number. parts NULL: nobody wants it. */
+static __device__ __forceinline__ void store_squares(float squares, float *parts)
+{
+    if (!parts) return;
+    squares = ampk_block_sum(squares);
+    if (threadIdx.x == 0) parts[blockIdx.x] = squares;
+}
+
 /* ---- gradients: looked at ---- */
 
 /* Bytes that a block reads: four loads of 16 bytes per thread. */
@@ -121,7 +136,8 @@ struct watched {
 };
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS) watch_gradients(const ampk_list<watched> list)
+static __global__ void __launch_bounds__(THREADS)
+    watch_gradients(const ampk_list<watched> list, float *parts)
 {
     const int N = ampk_wide<T>::elements;
     const size_t PIECE = PIECE_BYTES / sizeof(T);
@@ -131,15 +147,23 @@ static __global__ void __launch_bounds__(THREADS) watch_gradients(const ampk_lis
     const size_t first = (size_t)(blockIdx.x - list.first_block[at]) * PIECE;
     const size_t end = w.n - first < PIECE ? w.n : first + PIECE;
     uint32_t largest = 0;
+    float squares = 0;
     size_t i = first + threadIdx.x * N;
     for (; i + N <= end; i += THREADS * N) {
         float v[N];
         ampk_load(x + i, v);
         largest = ampk_magnitude(v, largest);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            squares += v[k] * v[k];
     }
-    for (; i < end; i++) /* what is left of the item */
-        largest = ampk_larger(largest, ampk_magnitude(ampk_to_float(x[i])));
+    for (; i < end; i++) { /* what is left of the item */
+        const float v = ampk_to_float(x[i]);
+        largest = ampk_larger(largest, ampk_magnitude(v));
+        squares += v * v;
+    }
     ampk_raise_amax(w.amax, largest);
+    store_squares(squares, parts);
 }
 
 /* ---- gradients: stored or added ---- */
@@ -152,38 +176,50 @@ struct gradient {
     bool wide_packed, wide_dst; /* 16 bytes at once */
 };
 
-/* Stores N values of [c][taps] at once; returns the largest magnitude, taken before the factor. N
- * neighbours may cross from one channel to the next: c and tap advance value by value. */
+struct taking {
+    float factor;
+    bool accumulate, read_only; /* read_only: nothing is stored, only squares are wanted */
+    float *parts;               /* NULL: no squares */
+};
+
+/* What a thread has seen. */
+struct seen {
+    uint32_t largest; /* magnitude, before the factor */
+    float squares;    /* of what is stored */
+};
+
+/* Stores N values of [c][taps] at once. N neighbours may cross from one channel to the next: c and
+ * tap advance value by value. */
 template <int N>
-static __device__ __forceinline__ uint32_t store_tile(const gradient &g, const weight_tile &at,
-                                                      const float *tile, float factor,
-                                                      bool accumulate)
+static __device__ __forceinline__ seen store_tile(const gradient &g, const weight_tile &at,
+                                                  const float *tile, const taking &how)
 {
     const weight_tiles &t = g.tiles;
     float *dst = g.dst + place_in_order(t, at);
-    uint32_t largest = 0;
+    seen s = {0, 0};
     for (int i = threadIdx.x * N; i < t.channels * t.covered; i += THREADS * N) {
         int c = i / t.covered, tap = i % t.covered;
         if (at.channel + c >= t.c || at.tap + tap >= t.taps) continue;
         float *to = dst + (size_t)c * t.taps + tap;
         float v[N], old[N] = {};
-        if (accumulate) ampk_load(to, old);
+        if (how.accumulate) ampk_load(to, old);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             const float value = tile[tap * t.pitch + c];
-            largest = ampk_larger(largest, ampk_magnitude(value));
-            v[k] = __fmul_rn(value, factor);
-            if (accumulate) v[k] = __fadd_rn(old[k], v[k]);
+            s.largest = ampk_larger(s.largest, ampk_magnitude(value));
+            v[k] = __fmul_rn(value, how.factor);
+            if (how.accumulate) v[k] = __fadd_rn(old[k], v[k]);
+            s.squares += v[k] * v[k];
             if (++tap == t.covered) tap = 0, c++;
         }
-        ampk_store(to, v);
+        if (!how.read_only) ampk_store(to, v);
     }
-    return largest;
+    return s;
 }
 
 template <typename From>
 static __global__ void __launch_bounds__(THREADS)
-    add_gradients(const ampk_list<gradient> list, float factor, bool accumulate)
+    add_gradients(const ampk_list<gradient> list, const taking how)
 {
     alignas(16) __shared__ float tile[TILE_FLOATS];
     const int item = ampk_find_item(list);
@@ -195,12 +231,13 @@ static __global__ void __launch_bounds__(THREADS)
     else
         load_tile<1>(g.tiles, at, packed, tile);
     __syncthreads();
-    uint32_t largest;
+    seen s;
     if (g.wide_dst)
-        largest = store_tile<4>(g, at, tile, factor, accumulate);
+        s = store_tile<4>(g, at, tile, how);
     else
-        largest = store_tile<1>(g, at, tile, factor, accumulate);
-    ampk_raise_amax(g.amax, largest);
+        s = store_tile<1>(g, at, tile, how);
+    ampk_raise_amax(g.amax, s.largest);
+    store_squares(s.squares, how.parts);
 }
 
 /* ---- gradients: launches ---- */
@@ -218,22 +255,28 @@ static size_t packed_values(const struct ampk_conv_gradient &g)
     return (size_t)g.layout.padded_k * g.layout.taps * g.layout.padded_c;
 }
 
-/* Gradients without a destination: only amax wants them. */
+static unsigned watching_blocks(const struct ampk_conv_gradient &g)
+{
+    const size_t piece = PIECE_BYTES / ampk_dtype_bytes(g.dtype);
+    return (unsigned)((packed_values(g) + piece - 1) / piece);
+}
+
+/* Gradients without a destination. */
 template <typename T>
 static void watch_those(struct ampk_context *ctx, const struct ampk_conv_gradient *all, int count,
-                        enum ampk_dtype dtype)
+                        enum ampk_dtype dtype, taking *how)
 {
-    const size_t piece = PIECE_BYTES / sizeof(T);
     ampk_list<watched> l;
     for (int i = 0; i < count;) {
         l.clear();
         for (; i < count && !l.is_full(); i++) {
             const struct ampk_conv_gradient &g = all[i];
-            if (g.dtype != dtype || g.dst || !g.amax) continue;
-            size_t n = packed_values(g);
-            l.add({g.packed, n, g.amax}, (unsigned)((n + piece - 1) / piece));
+            if (g.dtype != dtype || g.dst || !(g.amax || how->parts)) continue;
+            l.add({g.packed, packed_values(g), g.amax}, watching_blocks(g));
         }
-        if (l.count) AMPK_LAUNCH(watch_gradients<T>, l.blocks(), THREADS, 0, ctx->stream, l);
+        if (!l.count) continue;
+        AMPK_LAUNCH(watch_gradients<T>, l.blocks(), THREADS, 0, ctx->stream, l, how->parts);
+        if (how->parts) how->parts += l.blocks();
     }
 }
 
@@ -241,9 +284,9 @@ static void watch_those(struct ampk_context *ctx, const struct ampk_conv_gradien
  */
 template <typename T>
 static void add_those(struct ampk_context *ctx, const struct ampk_conv_gradient *all, int count,
-                      enum ampk_dtype dtype, float factor, bool accumulate)
+                      enum ampk_dtype dtype, taking *how)
 {
-    static_assert(sizeof(ampk_list<gradient>) + 16 <= 4096, "kernel arguments");
+    static_assert(sizeof(ampk_list<gradient>) + sizeof(taking) <= 4096, "kernel arguments");
     ampk_list<gradient> l;
     for (int i = 0; i < count;) {
         l.clear();
@@ -252,22 +295,41 @@ static void add_those(struct ampk_context *ctx, const struct ampk_conv_gradient 
             const gradient g = make_item(all[i]);
             l.add(g, g.tiles.blocks());
         }
-        if (l.count)
-            AMPK_LAUNCH(add_gradients<T>, l.blocks(), THREADS, 0, ctx->stream, l, factor,
-                        accumulate);
+        if (!l.count) continue;
+        AMPK_LAUNCH(add_gradients<T>, l.blocks(), THREADS, 0, ctx->stream, l, *how);
+        if (how->parts) how->parts += l.blocks();
     }
+}
+
+/* how.parts: a number for each block; moves on with every launch. */
+static void take(struct ampk_context *ctx, const struct ampk_conv_gradient *all, int count,
+                 taking how)
+{
+    static const enum ampk_dtype dtypes[] = {AMPK_FP16, AMPK_BF16, AMPK_FP32};
+    for (enum ampk_dtype dtype : dtypes)
+        AMPK_WITH_TYPE(dtype, T, {
+            watch_those<T>(ctx, all, count, dtype, &how);
+            add_those<T>(ctx, all, count, dtype, &how);
+        });
 }
 
 extern "C" void ampk_conv_take_gradients(struct ampk_context *ctx,
                                          const struct ampk_conv_gradient *all, int count,
                                          float factor, bool accumulate)
 {
-    static const enum ampk_dtype dtypes[] = {AMPK_FP16, AMPK_BF16, AMPK_FP32};
-    for (enum ampk_dtype dtype : dtypes)
-        AMPK_WITH_TYPE(dtype, T, {
-            watch_those<T>(ctx, all, count, dtype);
-            add_those<T>(ctx, all, count, dtype, factor, accumulate);
-        });
+    take(ctx, all, count, {factor, accumulate, false, nullptr});
+}
+
+extern "C" void ampk_conv_square_gradients(struct ampk_context *ctx,
+                                           const struct ampk_conv_gradient *all, int count,
+                                           const struct ampk_conv_squares *squares)
+{
+    unsigned blocks = 0;
+    for (int i = 0; i < count; i++)
+        blocks += all[i].dst ? cut_weights(all[i].layout).blocks() : watching_blocks(all[i]);
+    float *parts = (float *)ampk_cuda_work(ctx, (blocks + 1) * sizeof *parts);
+    take(ctx, all, count, {squares->factor, squares->accumulate, squares->read_only, parts});
+    ampk_add_squares(ctx, parts, blocks, squares->square, squares->adds);
 }
 
 /* ---- updates ---- */

@@ -183,18 +183,29 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
-    ampk_add_squares(const float *parts, unsigned count, float *sum)
+static __global__ void __launch_bounds__(1024)
+    ampk_add_square_parts(const float *parts, unsigned count, float *sum, bool adds)
 {
-    float all = ampk_block_sum(threadIdx.x < count ? parts[threadIdx.x] : 0.f);
-    if (threadIdx.x == 0) *sum = all;
+    float all = 0;
+    for (unsigned i = threadIdx.x; i < count; i += blockDim.x)
+        all += parts[i];
+    all = ampk_block_sum(all);
+    if (threadIdx.x == 0) *sum = adds ? *sum + all : all;
+}
+
+/* One block, with as many threads as there are parts, 1024 at most. */
+void ampk_add_squares(struct ampk_context *ctx, const float *parts, unsigned count, float *sum,
+                      bool adds)
+{
+    unsigned threads = count < 1024 ? (count / AMPK_WARP + 1) * AMPK_WARP : 1024;
+    AMPK_LAUNCH(ampk_add_square_parts, 1, threads, 0, ctx->stream, parts, count, sum, adds);
 }
 
 extern "C" void ampk_cuda_sum_squares(struct ampk_context *ctx, const float *x, size_t n,
                                       float *sum)
 {
-    unsigned count = ampk_loss_parts(n); /* at most AMPK_LOSS_THREADS */
+    unsigned count = ampk_loss_parts(n);
     float *parts = (float *)ampk_cuda_work(ctx, count * sizeof *parts);
     AMPK_LAUNCH(ampk_square, count, AMPK_LOSS_THREADS, 0, ctx->stream, x, n, parts);
-    AMPK_LAUNCH(ampk_add_squares, 1, AMPK_LOSS_THREADS, 0, ctx->stream, parts, count, sum);
+    ampk_add_squares(ctx, parts, count, sum, false);
 }

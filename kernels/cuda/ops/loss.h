@@ -73,6 +73,12 @@ static inline void ampk_finish_loss(struct ampk_context *ctx, struct ampk_loss_p
     AMPK_LAUNCH(ampk_add_parts, 1, 9 * AMPK_WARP, 0, ctx->stream, parts, sums);
 }
 
+/* ---- sums of squares (flat.cu) ---- */
+
+/* *sum (+)= the sum of the parts, in an order that their number decides. */
+void ampk_add_squares(struct ampk_context *, const float *parts, unsigned count, float *sum,
+                      bool adds);
+
 /* ---- softmax over channels (losses.cu) ---- */
 
 /* Rows start row_stride elements apart. A group of a row is `size` planes of `area` cells from

@@ -12,7 +12,7 @@
     X(conv_create) X(conv_destroy) X(conv_bytes) X(conv_note) X(conv_set_weights)                  \
     X(conv_forward) X(conv_bias_forward) X(conv_backward) X(conv_bias_backward)                    \
     X(conv_sums_gradients) X(conv_backward_summed) X(conv_takes_gradient) X(conv_bn_backward) X(conv_weight_gradients)    \
-    X(conv_update)                                                                                 \
+    X(conv_gradient_squares) X(conv_update)                                                        \
     /* ops/copy.cu */ X(convert)                                                                   \
     /* ops/flat.cu */                                                                              \
     X(amax) X(scale) X(accumulate) X(copy_many) X(inspect) X(sum_squares)                          \

@@ -1,0 +1,341 @@
+/* Reads the plugin's keys from a cfg. It decides which combinations make no sense. It must not know
+ * which values a key may have (options.c), nor what a key does: whoever reads struct amp_options
+ * does. */
+#include "options_table.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cfg_checks.h"
+#include "text.h"
+
+/* What a level sets. */
+static const struct {
+    const char *keys;
+    enum amp_dtype_choice dtype;
+    bool dynamic; /* else a loss scale of 1 */
+} levels[] = {[AMP_LEVEL_O0] = {"amp_dtype=fp32", AMP_DTYPE_FP32, true},
+              [AMP_LEVEL_O1] = {"amp_dtype=auto, loss_scale=dynamic", AMP_DTYPE_AUTO, true},
+              [AMP_LEVEL_O2] = {"amp_dtype=fp16, loss_scale=dynamic", AMP_DTYPE_FP16, true},
+              [AMP_LEVEL_O3] = {"amp_dtype=fp16, loss_scale=1", AMP_DTYPE_FP16, false}};
+
+const char *amp_level_keys(enum amp_level level)
+{
+    return levels[level].keys;
+}
+
+/* Members that are not named here are 0, false or empty. */
+static const struct amp_options defaults = {
+    .dtype = AMP_DTYPE_AUTO,
+    .loss_scale_dynamic = true,
+    .loss_scale_growth = 2,
+    .loss_scale_backoff = 0.5,
+    .loss_scale_min = 1,
+    .loss_scale_max = AMP_LOSS_SCALE_MAX,
+    .on_overflow = AMP_OVERFLOW_RETRY,
+    .on_divergence = AMP_DIVERGENCE_STOPS,
+    .backend = AMP_BACKEND_AUTO,
+    .sidecar = AMP_SIDECAR_BACKUP,
+    .log_layers = 100,
+    .bucket_mb = 25,
+    .rank_timeout = 30,
+    .rules = {.decay_bn = -1},
+    .schedule = {.rate_min = .00001, .momentum_min = .85, .mult = 2},
+};
+
+/* ---- reading ---- */
+
+/* Everything that the checks below share; errors and notes go to the caller's buffers. */
+struct reader {
+    const struct amp_cfg_file *file;
+    struct amp_options *options;
+    char *notes, *err;
+    size_t notes_size, err_size;
+};
+
+__attribute__((format(printf, 3, 4))) static int
+fail(const struct reader *r, const struct amp_cfg_entry *entry, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    amp_cfg_describe(r->file, entry, r->err, r->err_size, format, args);
+    va_end(args);
+    return -1;
+}
+
+__attribute__((format(printf, 3, 4))) static void
+note(const struct reader *r, const struct amp_cfg_entry *entry, const char *format, ...)
+{
+    if (!r->notes_size) return;
+    /* Notes are appended, one per line. */
+    size_t used = strlen(r->notes);
+    va_list args;
+    va_start(args, format);
+    amp_cfg_describe(r->file, entry, r->notes + used, r->notes_size - used, format, args);
+    va_end(args);
+    strncat(r->notes, "\n", r->notes_size - strlen(r->notes) - 1);
+}
+
+static int read_entry(struct reader *r, const struct amp_cfg_section *section,
+                      const struct amp_cfg_entry *entry)
+{
+    bool is_net = section == r->file->sections;
+    const struct amp_option_row *row = amp_option_find(entry->key);
+    if (!row) {
+        /* Any other unknown key is Darknet's business (cfg_checks.h). */
+        if (!amp_option_is_meant(entry->key, &row)) return 0;
+        bool misplaced = !is_net && row->place == AMP_IN_NET;
+        return fail(r, entry, "unknown key in %s; did you mean %s%s?", section->name, row->key,
+                    misplaced ? ", which stands in [net]" : "");
+    }
+    if (!is_net && row->place == AMP_IN_NET)
+        return fail(r, entry, "stands in %s; allowed only in the first section, [net]",
+                    section->name);
+    if (is_net && row->place == AMP_IN_LAYERS)
+        return fail(r, entry, "stands in %s; allowed only in the section of a layer",
+                    section->name);
+    /* Darknet takes the first of two equal keys. For a key of ours that is more likely a mistake
+     * than a wish. */
+    const struct amp_cfg_entry *first = amp_cfg_find(section, entry->key);
+    if (first != entry)
+        return fail(r, entry, "given twice in %s, first in line %d", section->name, first->line);
+    /* A layer's value is only checked here; the functions amp_option_layer_... read it. */
+    struct amp_options layer_options;
+    if (!amp_option_set(row, is_net ? r->options : &layer_options, is_net, entry->value))
+        return fail(r, entry, "allowed: %s%s%s",
+                    strcmp(row->type, "integer") ? "" : "a whole number, ", row->range,
+                    amp_cfg_remark_hint(entry->value));
+    return 0;
+}
+
+/* Blames a line of the cfg: if only one of the limits is given, the default is the other one. */
+static int check_dynamic_scale(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_options *o = r->options;
+    const struct amp_cfg_entry *min = amp_cfg_find(net, "loss_scale_min"),
+                               *max = amp_cfg_find(net, "loss_scale_max"),
+                               *init = amp_cfg_find(net, "loss_scale_init");
+    if (o->loss_scale_min > o->loss_scale_max)
+        return fail(r, min ? min : max, "loss_scale_min (%.0f) is above loss_scale_max (%.0f)",
+                    o->loss_scale_min, o->loss_scale_max);
+    if (init && (o->loss_scale_init < o->loss_scale_min || o->loss_scale_init > o->loss_scale_max))
+        return fail(r, init, "allowed: loss_scale_min (%.0f) to loss_scale_max (%.0f)",
+                    o->loss_scale_min, o->loss_scale_max);
+    return 0;
+}
+
+/* The first key that steers the dynamic scale, or NULL. */
+static const struct amp_cfg_entry *find_dynamic_key(const struct amp_cfg_section *net)
+{
+    for (int i = 0; i < net->n_entries; i++)
+        if (!strncmp(net->entries[i].key, "loss_scale_", 11)) return &net->entries[i];
+    return NULL;
+}
+
+/* AlexeyAB's Darknet allows any number, ours wants a power of two: rounding it down keeps such a
+ * cfg usable. */
+static int check_static_scale(struct reader *r, const struct amp_cfg_section *net)
+{
+    struct amp_options *o = r->options;
+    const struct amp_cfg_entry *entry = amp_cfg_find(net, "loss_scale");
+    const struct amp_cfg_entry *dynamic = find_dynamic_key(net);
+    if (dynamic)
+        return fail(r, dynamic, "steers the dynamic scale, but line %d fixes it (%s=%.80s)",
+                    entry->line, entry->key, entry->value);
+    /* Without mixed_precision=1 this is AlexeyAB's key, with its own values. */
+    if (!o->mixed_precision) return 0;
+    if (o->loss_scale < scale_min || o->loss_scale > scale_max)
+        return fail(r, entry, "allowed: %s", amp_option_find("loss_scale")->range);
+    int exponent;
+    frexp(o->loss_scale, &exponent);
+    /* Down, since a smaller scale never overflows where the given one did not. */
+    double rounded = ldexp(0.5, exponent);
+    if (rounded != o->loss_scale) note(r, entry, "rounded down to %.0f, a power of two", rounded);
+    o->loss_scale = rounded;
+    return 0;
+}
+
+/* A cache that does not fit would be paged out, which is slower than decoding. */
+static int check_image_cache(struct reader *r, const struct amp_cfg_section *net)
+{
+    long long memory = (long long)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) >> 20;
+    if (!r->options->mixed_precision || r->options->image_cache <= memory) return 0;
+    return fail(r, amp_cfg_find(net, "amp_image_cache"),
+                "allowed: 0 to %lld, which is this machine's memory in MiB", memory);
+}
+
+static int apply_level(struct reader *r, const struct amp_cfg_section *net)
+{
+    struct amp_options *o = r->options;
+    if (!o->mixed_precision || o->level == AMP_LEVEL_NONE) return 0;
+    for (int i = 0; i < net->n_entries; i++) {
+        const struct amp_cfg_entry *e = &net->entries[i];
+        if (strcmp(e->key, "amp_dtype") && strncmp(e->key, "loss_scale", 10)) continue;
+        return fail(r, e, "amp_level=%s in line %d stands for %s; allowed: one of them",
+                    amp_level_word(o->level), amp_cfg_line(net, "amp_level"),
+                    amp_level_keys(o->level));
+    }
+    o->dtype = levels[o->level].dtype;
+    o->loss_scale_dynamic = levels[o->level].dynamic;
+    o->loss_scale = 1;
+    if (o->level == AMP_LEVEL_O3)
+        note(r, amp_cfg_find(net, "amp_level"),
+             "for benchmarks only: without a loss scale small gradients become 0");
+    return 0;
+}
+
+/* auto chooses the layers itself. */
+static int check_checkpoint(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_cfg_entry *choice = amp_cfg_find(net, "checkpoint");
+    for (const struct amp_cfg_section *s = net + 1; choice && s < net + r->file->n_sections; s++) {
+        const struct amp_cfg_entry *e = amp_cfg_find(s, "checkpoint");
+        if (e)
+            return fail(r, e, "line %d chooses the layers itself (%s=%.80s); allowed: one of both",
+                        choice->line, choice->key, choice->value);
+    }
+    return 0;
+}
+
+/* A sum that is rounded on the way is not that of one process. */
+static int check_wire(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_options *o = r->options;
+    if (!o->mixed_precision || o->reduce != AMP_REDUCE_ORDERED || o->wire != AMP_WIRE_BF16)
+        return 0;
+    return fail(r, amp_cfg_find(net, "amp_wire"),
+                "amp_reduce=ordered in line %d needs amp_wire=fp32",
+                amp_cfg_line(net, "amp_reduce"));
+}
+
+/* Their passes run one after another. */
+static int check_sync_bn(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_options *o = r->options;
+    if (!o->mixed_precision || o->reduce != AMP_REDUCE_ORDERED || !o->sync_bn) return 0;
+    return fail(r, amp_cfg_find(net, "amp_sync_bn"),
+                "amp_reduce=ordered in line %d runs the processes' passes one after another, so "
+                "that they cannot share batch-norm; allowed with it: 0",
+                amp_cfg_line(net, "amp_reduce"));
+}
+
+/* Only FP16 needs a loss scale: who sets one wants FP16. */
+static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
+{
+    if (r->options->dtype != AMP_DTYPE_AUTO) return;
+    for (int i = 0; i < net->n_entries; i++) {
+        if (strncmp(net->entries[i].key, "loss_scale", 10)) continue;
+        r->options->dtype = AMP_DTYPE_FP16;
+        r->options->dtype_reason = "a loss_scale key is for FP16";
+    }
+}
+
+/* Notes the first key that has no effect beside the others; one is enough to make the point.
+ * AlexeyAB's loss_scale without mixed_precision is none of our business. */
+static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_options *o = r->options;
+    for (int i = 0; i < net->n_entries; i++) {
+        const struct amp_cfg_entry *e = &net->entries[i];
+        bool scale = !strncmp(e->key, "loss_scale", 10), amp = !strncmp(e->key, "amp_", 4);
+        bool feature = !amp && !scale && amp_option_find(e->key) && strcmp(e->key, "seed") &&
+                       strcmp(e->key, "mixed_precision");
+        if (!o->mixed_precision && (amp || (scale && e->key[10])))
+            note(r, e, "no amp_ or loss_scale key has an effect without mixed_precision=1");
+        else if (!o->mixed_precision && feature)
+            note(r, e, "has no effect without mixed_precision=1");
+        else if (o->mixed_precision && scale && o->dtype != AMP_DTYPE_FP16)
+            note(r, e, "no loss_scale key has an effect with amp_dtype=%s: the scale is 1",
+                 amp_cfg_string(net, "amp_dtype", ""));
+        else if (o->mixed_precision && o->loader == AMP_LOADER_DARKNET &&
+                 (!strcmp(e->key, "amp_jpeg_scale") || !strcmp(e->key, "amp_image_cache")))
+            note(r, e, "has no effect with amp_loader=darknet");
+        else
+            continue;
+        return;
+    }
+}
+
+/* The same for the first layer with the key. */
+static void note_idle_layers(struct reader *r)
+{
+    const struct amp_cfg_section *end = r->file->sections + r->file->n_sections;
+    for (const struct amp_cfg_section *s = r->file->sections + 1; s < end; s++) {
+        const struct amp_cfg_entry *e = amp_cfg_find(s, "mixed_precision");
+        if (!e) e = amp_cfg_find(s, "freeze");
+        if (!e) e = amp_cfg_find(s, "checkpoint");
+        if (!e) continue;
+        note(r, e, "a layer's key has no effect without mixed_precision=1 under [net]");
+        return;
+    }
+}
+
+#define LONGEST_SECTION 1000 /* keys; the search compares all pairs */
+#define MOST_DOUBLES    3    /* in the notes; callers have room for some lines */
+
+/* Darknet takes the first of equal keys and does not mention the others under [net]. */
+static void note_doubles(struct reader *r, const struct amp_cfg_section *s, int *doubles)
+{
+    for (int i = 1; i < s->n_entries && i < LONGEST_SECTION && *doubles < MOST_DOUBLES; i++) {
+        const struct amp_cfg_entry *e = &s->entries[i], *first = amp_cfg_find(s, e->key);
+        if (first == e) continue;
+        const char *more = ++*doubles == MOST_DOUBLES ? "; there may be more" : "";
+        note(r, e, "given twice in %s; line %d counts (%s=%.40s)%s", s->name, first->line,
+             first->key, first->value, more);
+    }
+}
+
+static int check_first_section(struct reader *r)
+{
+    const struct amp_cfg_section *first = r->file->sections;
+    if (!strcmp(first->name, "[net]") || !strcmp(first->name, "[network]")) return 0;
+    snprintf(r->err, r->err_size, "%s:%d: the first section is %s; it must be [net] or [network]",
+             r->file->path, first->line, first->name);
+    return -1;
+}
+
+/* The order: each key by itself, then combinations, then what has no effect. So the first error is
+ * the simplest one. */
+int amp_options_read(const struct amp_cfg_file *file, struct amp_options *options, char *notes,
+                     size_t notes_size, char *err, size_t err_size)
+{
+    struct reader r = {file, options, notes, err, notes ? notes_size : 0, err_size};
+    const struct amp_cfg_section *net = file->sections;
+    *options = defaults;
+    if (r.notes_size) *notes = '\0';
+    if (check_first_section(&r)) return -1;
+    /* Every section, since a key of ours in a wrong one is an error. */
+    for (const struct amp_cfg_section *s = net; s < net + file->n_sections; s++)
+        for (int i = 0; i < s->n_entries; i++)
+            if (read_entry(&r, s, &s->entries[i])) return -1;
+    if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
+        return -1;
+    if (check_image_cache(&r, net) || apply_level(&r, net) || check_checkpoint(&r, net) ||
+        check_wire(&r, net) || check_sync_bn(&r, net))
+        return -1;
+    keep_fp16(&r, net);
+    note_idle_keys(&r, net);
+    int doubles = 0;
+    /* Only with mixed_precision=1: a cfg that does not ask for us should train as silently as
+     * before. */
+    for (int i = 0; options->mixed_precision && i < file->n_sections; i++)
+        note_doubles(&r, &file->sections[i], &doubles);
+    if (!options->mixed_precision) note_idle_layers(&r);
+    /* Nobody may act on a key that was not asked for; a seed works without mixed precision. */
+    if (!options->mixed_precision) {
+        bool seeded = options->seeded;
+        uint64_t seed = options->seed;
+        *options = defaults;
+        options->seeded = seeded;
+        options->seed = seed;
+        return 0;
+    }
+    if (amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size))
+        return -1;
+    if (amp_rules_complete(&options->rules, file, notes, r.notes_size, err, err_size)) return -1;
+    return amp_schedule_complete(&options->schedule, &options->rules, file, notes, r.notes_size,
+                                 err, err_size);
+}
