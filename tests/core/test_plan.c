@@ -190,6 +190,7 @@ static void check_unfolded(int i)
     size_t bytes = seen * (size_t)net->batch * (p->in == AMP_FORMAT_FP32 ? 4 : 2);
     check_buffer(b, i, "unfolded input", bytes, i, i);
     if (b < 0 || !p->backward) return;
+    needed[b].again_last = backward_step(i);
     CHECK_INT(plan->buffers[b].again_last, backward_step(i));
     CHECK_INT(plan->buffers[b].again_first, p->recomputed ? again_step(i) : backward_step(i));
 }
