@@ -105,7 +105,7 @@ const char *amp_activation_nearest_name(const char *name)
 
 bool amp_layer_is_matrix(const struct amp_layer_desc *l)
 {
-    return l->type == AMP_CONVOLUTIONAL || l->type == AMP_DECONVOLUTIONAL ||
+    return l->type == AMP_CONVOLUTIONAL || l->type == AMP_DECONVOLUTIONAL || l->type == AMP_LOCAL ||
            l->type == AMP_CONNECTED;
 }
 

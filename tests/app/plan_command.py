@@ -40,7 +40,7 @@ def check_stock(program, elsewhere, path):
     assert dtype in ("fp16", "bf16"), plan["precision"]
     for layer in plan["layers"]:
         assert layer["reason"], layer
-        matrix = layer["type"] in ("convolutional", "deconvolutional", "connected")
+        matrix = layer["type"] in ("convolutional", "deconvolutional", "local", "connected")
         recurrent = layer["type"] in ("rnn", "gru", "lstm", "crnn")
         multiplies = matrix or recurrent and "fewer than 16 vectors" not in layer["reason"]
         assert layer["math"] == (dtype.upper() if multiplies else "FP32"), layer
@@ -164,6 +164,11 @@ def main():
             "deconvolutional", "amp", "BF16", [17, 17, 4]), row
         assert row["flop"] == 2 * 8 * 8 * 3 * 4 * 9, row
         assert row["reason"].startswith("BF16 operands, sums and batch-norm arithmetic in FP32"), row
+        (folder / "local.cfg").write_text(
+            net + "mixed_precision=1\namp_dtype=bf16\n[conv]\nsize=3\n[local]\nfilters=4\nsize=3\nstride=2\n[cost]\n")
+        row = json.loads(run(program, folder, "local.cfg", "--json").stdout)["layers"][1]
+        assert (row["type"], row["executor"], row["math"], row["output"]) == ("local", "amp", "BF16", [2, 2, 4]), row
+        assert row["flop"] == 2 * 2 * 2 * 4 * 9, row
         (folder / "level.cfg").write_text(net + "mixed_precision=1\namp_level=O3\noptimizer=adamw\n[conv]\n")
         text = run(program, folder, "level.cfg").stdout
         assert "plan: fp16; amp_level=O3 stands for amp_dtype=fp16, loss_scale=1\n" in text, text

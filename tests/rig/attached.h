@@ -21,6 +21,8 @@
 #define NORMALIZED "batch_normalize=1\n"
 #define DECONV(filters, more)                                                                      \
     "[deconvolutional]\nsize=3\nactivation=leaky\nfilters=" #filters "\n" more
+#define LOCAL_LAYER(filters, more)                                                                 \
+    "[local]\nsize=3\npad=1\nactivation=leaky\nfilters=" #filters "\n" more
 #define YOLO(mask)                                                                                 \
     "[convolutional]\nsize=3\npad=1\nactivation=linear\nfilters=14\n"                              \
     "[yolo]\nmask=" mask "\nanchors=3,3, 5,4, 7,8, 10,9\nclasses=2\nnum=4\n"
