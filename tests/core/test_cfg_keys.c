@@ -271,6 +271,9 @@ AMP_TEST(values_that_train_something_else)
     check_value("[net]\n[yolo]\nnum=3\nanchors=1,2,3\n",
                 "a.cfg:4: anchors= in [yolo]: 3 numbers; needed: 6, two for each of num=3; Darknet "
                 "would take 0.5 for those that are missing");
+    check_value("[net]\n[region]\nnum=3\nanchors=1,2,3,4,5\n",
+                "a.cfg:4: anchors= in [region]: 5 numbers; needed: 6, two for each of num=3; "
+                "Darknet would take 0.5 for those that are missing");
     check_value("[net]\n[cost]\ntype=SSE\n",
                 "a.cfg:3: type=SSE in [cost]: this Darknet does not know it and would train sse; "
                 "allowed: sse, masked, L1, seg, smooth, wgan");
