@@ -214,7 +214,7 @@ static int describe_local(struct describer *d, struct amp_layer_desc *l)
         return amp_desc_fail(
             d, d->section->line,
             "[local]: size=%d, stride=%d and pad=%d on %d x %d: Darknet would write past "
-            "its workspace; allowed: pad=0, or pad=1 with size=3",
+            "its workspace; always allowed: pad=0, or pad=1 with size=3",
             l->size, l->stride, l->pad, l->w, l->h);
     if (count_weights(d, l, l->c, l->outputs, l->size)) return -1;
     if ((int64_t)l->n_weights / l->filters * d->net->batch > AMP_MAX_ELEMENTS)

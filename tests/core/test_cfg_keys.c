@@ -98,7 +98,6 @@ AMP_TEST(switches_are_0_or_1)
         {"conv", "batch_normalize binary flipped pad xnor"},
         {"conv", "dontload dontloadscales dontsave onlyforward stopbackward truth"},
         {"deconv", "batch_normalize pad"},
-        {"local", "pad"},
         {"conn", "batch_normalize"},
         {"rnn", "batch_normalize shortcut"},
         {"crnn", "batch_normalize shortcut"},
@@ -126,6 +125,7 @@ AMP_TEST(switches_are_0_or_1)
             }
         }
     }
+    check_quiet("[net]\n[local]\npad=2\n"); /* pixels */
     check_quiet("[net]\n[reorg]\nextra=9\n[conv]\nnumload=7\npadding=3\n");
 }
 

@@ -81,6 +81,21 @@ static inline network *parse(const char *keys, const char *layers)
     return parse_network_cfg((char *)write_cfg(keys, layers));
 }
 
+/* The same layers with a key in all sections. */
+static inline const char *everywhere(const char *layers, const char *key)
+{
+    static char text[8192];
+    size_t n = 0;
+    for (const char *p = layers; *p; p++) {
+        text[n++] = *p;
+        if (*p != ']') continue;
+        n += (size_t)snprintf(text + n, sizeof text - n, "\n%s", key);
+        REQUIRE(n < sizeof text - 100);
+    }
+    text[n] = 0;
+    return text;
+}
+
 /* The same layers with checkpoint=1 in all sections that may have it. */
 static inline const char *with_checkpoints(const char *layers)
 {
