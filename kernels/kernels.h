@@ -609,6 +609,15 @@ struct ampk_backend {
                   uint32_t *amax);
     void (*flatten)(struct ampk_context *, const struct ampk_tensor *src, int size, int layers,
                     int forward, const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
+    /* Darknet's im2col: pixel (h, w) of y is what the window of side `size` there sees of x. y is
+     * n x c*size*size x oh x ow; its channel (k*size + i)*size + j is channel k of x's pixel
+     * (h*stride - pad + i, w*stride - pad + j), 0 outside of x. That is the order of a filter's
+     * weights. y has x's dtype; both are dense. */
+    void (*unfold)(struct ampk_context *, const struct ampk_tensor *x, int size, int stride,
+                   int pad, const struct ampk_tensor *y);
+    /* dx (+)= the gradient of unfold: each pixel gets the sum over the windows that see it. */
+    void (*fold)(struct ampk_context *, const struct ampk_tensor *dy, int size, int stride, int pad,
+                 const struct ampk_tensor *dx, bool accumulate, uint32_t *amax);
     /* y is n x c x 1 x 1: the mean of each channel of an image. */
     void (*avgpool_forward)(struct ampk_context *, const struct ampk_tensor *x,
                             const struct ampk_tensor *y, uint32_t *amax);

@@ -198,6 +198,14 @@ FORWARD(flatten,
         (struct ampk_context * ctx, const struct ampk_tensor *src, int size, int layers,
          int forward, const struct ampk_tensor *dst, bool accumulate, uint32_t *amax),
         (ctx, src, size, layers, forward, dst, accumulate, amax))
+FORWARD(unfold,
+        (struct ampk_context * ctx, const struct ampk_tensor *x, int size, int stride, int pad,
+         const struct ampk_tensor *y),
+        (ctx, x, size, stride, pad, y))
+FORWARD(fold,
+        (struct ampk_context * ctx, const struct ampk_tensor *dy, int size, int stride, int pad,
+         const struct ampk_tensor *dx, bool accumulate, uint32_t *amax),
+        (ctx, dy, size, stride, pad, dx, accumulate, amax))
 FORWARD(dropout,
         (struct ampk_context * ctx, const struct ampk_tensor *x, const uint8_t *keep, float scale,
          const struct ampk_tensor *y, bool accumulate, uint32_t *amax),

@@ -130,7 +130,8 @@ static uint32_t pass_task(struct ampk_context *ctx, struct ampk_conv *conv, cons
     struct lane lane =
         lane_at(memory, conv, pass->to_x ? written : read, pass->to_x ? read : written);
     int first = unit % bands->count * bands->in_step - bands->in_offset;
-    struct operand o = {from, region.image, first, bands->in_rows, 0, from->c, pass->read};
+    int channels = conv->apart ? pass->read : from->c, channel = conv->apart ? slice * channels : 0;
+    struct operand o = {from, region.image, first, bands->in_rows, channel, channels, pass->read};
     void *x = pass->to_x ? lane.x : take_rows(ctx, conv, &o, lane.x);
     void *y = pass->to_x ? take_rows(ctx, conv, &o, lane.y) : lane.y;
     ampk_dnnl_execute(pass->plan, x, pass->weights[slice], y, lane.scratch);
@@ -191,8 +192,9 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
     const struct bands *bands = &g->bands;
     int tile = task / g->groups, first_unit = task % g->groups * g->units;
     int filters = dy->c / g->slices_k, padded = conv->filters / g->slices_k;
-    int channels = x->c / g->slices_c;
-    int filter = tile / g->slices_c * filters, channel = tile % g->slices_c * channels;
+    int channels = ampk_conv_slice_channels(conv) / g->slices_c;
+    int filter = tile / g->slices_c * filters;
+    int channel = (conv->apart ? tile : tile % g->slices_c) * channels;
     size_t x_bytes = ampk_operand_bytes(conv) * channels * x->w * bands->in_rows;
     size_t y_bytes = ampk_operand_bytes(conv) * padded * dy->w * bands->rows;
     struct lane lane = lane_at(memory, conv, g->units * x_bytes, g->units * y_bytes);

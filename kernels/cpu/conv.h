@@ -22,7 +22,8 @@ struct pass {
     bool to_x;
     struct bands bands;
     int slices;
-    int read, written;           /* channels that oneDNN sees */
+    int read;    /* channels that oneDNN reads: all, or those of a group if slices are groups */
+    int written; /* in all slices, as oneDNN sees them */
     struct ampk_dnnl_plan *plan; /* one unit, one slice */
     struct ampk_dnnl_weights **weights;
 };
@@ -41,6 +42,7 @@ struct ampk_conv {
     struct ampk_conv_shape shape;
     int filters; /* that oneDNN sees: k, or more. The weights of those above k are 0. */
     int oh, ow;
+    bool apart; /* every group is a slice of its own: of x too, and a tile of the weight gradient */
     struct pass to_y, to_x;
     struct gradient gradient; /* no plan if forward_only */
     bool bf16;                /* oneDNN multiplies BF16: what it reads is not FP32 */
@@ -67,6 +69,18 @@ static inline size_t ampk_whole_lines(size_t bytes)
 static inline size_t ampk_operand_bytes(const struct ampk_conv *conv)
 {
     return conv->bf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Groups that oneDNN sees in a slice. */
+static inline int ampk_conv_slice_groups(const struct ampk_conv *conv)
+{
+    return conv->apart ? 1 : conv->shape.groups;
+}
+
+/* Channels of x that all filters of a slice read. */
+static inline int ampk_conv_slice_channels(const struct ampk_conv *conv)
+{
+    return conv->apart ? conv->shape.c / conv->shape.groups : conv->shape.c;
 }
 
 /* The pass that the forward operations run. */

@@ -7,6 +7,9 @@
  * operand; a single band leaves the padding to oneDNN. Filters that do not fill oneDNN's blocks of
  * BF16, as those of a detection head, are padded with 0.
  *
+ * Groups are not sliced, but where an image is one row, as that of a [local], they are the slices:
+ * each reads and writes channels of its own.
+ *
  * The weight gradient is sliced both ways, into tiles of filters times channels, so that a tile
  * stays in the cache too. A task takes several units in one call; conv_weights.c then adds the
  * partial gradients of a tile in order.
@@ -35,8 +38,10 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-static int slice_count(const struct ampk_conv_shape *s, int channels, int slice)
+static int slice_count(const struct ampk_conv *conv, int channels, int slice)
 {
+    const struct ampk_conv_shape *s = &conv->shape;
+    if (conv->apart) return s->groups;
     while (slice * s->kh * s->kw < SLICE_WORK)
         slice *= 2;
     return s->groups == 1 && channels % slice == 0 ? channels / slice : 1;
@@ -131,17 +136,17 @@ static struct ampk_dnnl_shape unit_shape(const struct ampk_conv *conv, const str
 {
     const struct ampk_conv_shape *s = &conv->shape;
     return (struct ampk_dnnl_shape){.n = 1,
-                                    .c = s->c,
+                                    .c = ampk_conv_slice_channels(conv),
                                     .w = s->w,
                                     .k = conv->filters,
                                     .kh = s->kh,
                                     .kw = s->kw,
                                     .stride = s->stride,
-                                    .groups = s->groups,
+                                    .groups = ampk_conv_slice_groups(conv),
                                     .pad_top = b->pad_top,
                                     .pad_bottom = b->pad_bottom,
                                     .pad_side = s->pad,
-                                    .plain_c = s->c,
+                                    .plain_c = ampk_conv_slice_channels(conv),
                                     .bf16 = conv->bf16};
 }
 
@@ -150,12 +155,12 @@ static struct ampk_dnnl_shape cut_to_y(struct ampk_conv *conv)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct pass *pass = &conv->to_y;
-    pass->slices = slice_count(s, s->k, SLICE);
+    pass->slices = slice_count(conv, s->k, SLICE);
     size_t filters = (size_t)conv->filters / pass->slices;
     size_t bytes = ampk_operand_bytes(conv) * s->c * s->w * s->h +
                    sizeof(float) * filters * conv->ow * conv->oh;
     pass->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, pass->slices, bytes));
-    pass->read = s->c;
+    pass->read = ampk_conv_slice_channels(conv);
     pass->written = conv->filters;
     struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.in_rows;
@@ -168,17 +173,18 @@ static struct ampk_dnnl_shape cut_to_x(struct ampk_conv *conv)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct pass *pass = &conv->to_x;
-    pass->slices = slice_count(s, s->c, SLICE);
+    pass->slices = slice_count(conv, s->c, SLICE);
     size_t channels = (size_t)s->c / pass->slices;
     size_t bytes = sizeof(float) * channels * s->w * s->h +
                    ampk_operand_bytes(conv) * conv->filters * conv->ow * conv->oh;
     pass->bands = data_bands(s, conv->oh, band_count(s, s->h, pass->slices, bytes));
-    pass->read = conv->filters;
+    pass->read = conv->filters / (conv->apart ? s->groups : 1);
     pass->written = s->c;
     pass->to_x = true;
     struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.rows;
     shape.c = (int)channels;
+    shape.k = pass->read;
     return shape;
 }
 
@@ -215,10 +221,11 @@ static void cut_gradient(struct ampk_conv *conv)
     struct gradient *g = &conv->gradient;
     /* oneDNN transposes both operands of a tile of BF16, so larger ones are faster. */
     int slice = conv->bf16 ? 2 * SLICE : SLICE;
-    g->slices_k = slice_count(s, s->k, slice);
-    g->slices_c = slice_count(s, s->c, slice);
+    g->slices_k = slice_count(conv, s->k, slice);
+    g->slices_c = conv->apart ? 1 : slice_count(conv, s->c, slice);
     int tiles = g->slices_k * g->slices_c;
-    size_t filters = (size_t)conv->filters / g->slices_k, channels = (size_t)s->c / g->slices_c;
+    size_t filters = (size_t)conv->filters / g->slices_k;
+    size_t channels = (size_t)ampk_conv_slice_channels(conv) / g->slices_c;
     size_t x_row = channels * s->w, y_row = filters * conv->ow;
     size_t read = ampk_operand_bytes(conv), bytes = read * (x_row * s->h + y_row * conv->oh);
     g->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, tiles, bytes));
@@ -235,7 +242,8 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
     cut_gradient(conv);
-    size_t filters = (size_t)conv->filters / g->slices_k, channels = (size_t)s->c / g->slices_c;
+    size_t filters = (size_t)conv->filters / g->slices_k;
+    size_t channels = (size_t)ampk_conv_slice_channels(conv) / g->slices_c;
     size_t read = ampk_operand_bytes(conv);
     size_t x_size = channels * s->w * g->bands.in_rows, y_size = filters * conv->ow * g->bands.rows;
     struct ampk_dnnl_shape shape = unit_shape(conv, &g->bands);
@@ -298,6 +306,7 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, bool bf16_on_t
     return (struct ampk_conv){.shape = *s,
                               .bf16 = bf16,
                               .filters = bf16 ? divide_up(s->k, BF16_BLOCK) * BF16_BLOCK : s->k,
+                              .apart = s->groups > 1 && s->h == 1 && s->kh == 1 && s->pad == 0,
                               .oh = ampk_conv_out(s, s->h, s->kh),
                               .ow = ampk_conv_out(s, s->w, s->kw)};
 }

@@ -41,7 +41,8 @@ static void pack_block(struct ampk_context *ctx, struct ampk_conv *conv, const f
 {
     const struct ampk_conv_shape *s = &conv->shape;
     const struct pass *to_y = &conv->to_y, *to_x = &conv->to_x;
-    size_t row = (size_t)b->channels * b->taps, filter = (size_t)s->c * b->taps;
+    size_t row = (size_t)b->channels * b->taps;
+    size_t filter = (size_t)ampk_conv_slice_channels(conv) * b->taps;
     int has = ampk_smaller(b->filters, s->k - b->filter);
     ctx->isa->rows.load_bf16(memory, row,
                              weights + b->filter * filter + (size_t)b->channel * b->taps, AMPK_FP32,
@@ -49,12 +50,14 @@ static void pack_block(struct ampk_context *ctx, struct ampk_conv *conv, const f
     memset(memory + has * row, 0, (b->filters - has) * row * sizeof *memory);
     b->values = memory;
     int filters = conv->filters / to_y->slices, channels = s->c / to_x->slices;
+    int group = conv->apart ? b->filter / filters : 0;
     if (to_y->plan)
         ctx->isa->put_lines(b, ampk_dnnl_plan_lines(to_y->plan), b->filter % filters, b->channel,
                             ampk_dnnl_weights_bf16(to_y->weights[b->filter / filters]));
     if (to_x->plan)
-        ctx->isa->put_lines(b, ampk_dnnl_plan_lines(to_x->plan), b->filter, b->channel % channels,
-                            ampk_dnnl_weights_bf16(to_x->weights[b->channel / channels]));
+        ctx->isa->put_lines(b, ampk_dnnl_plan_lines(to_x->plan), b->filter - group * filters,
+                            b->channel % channels,
+                            ampk_dnnl_weights_bf16(to_x->weights[group + b->channel / channels]));
 }
 
 /* BF16 into layouts of lines. Some filters are read from memory once, in order, and then from the
@@ -62,8 +65,8 @@ static void pack_block(struct ampk_context *ctx, struct ampk_conv *conv, const f
 static uint32_t pack_lines(struct ampk_context *ctx, struct ampk_conv *conv, const float *weights)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    int taps = s->kh * s->kw;
-    size_t filter = (size_t)s->c * taps;
+    int taps = s->kh * s->kw, channels = ampk_conv_slice_channels(conv);
+    size_t filter = (size_t)channels * taps;
     size_t lane = packed_bytes(s);
     char *memory = ampk_memory(ctx, lane * ctx->threads);
     uint32_t largest = 0;
@@ -72,9 +75,9 @@ static uint32_t pack_lines(struct ampk_context *ctx, struct ampk_conv *conv, con
         size_t has = (size_t)ampk_smaller(PACKED_FILTERS, s->k - k);
         uint32_t found = ctx->isa->rows.amax(weights + k * filter, has * filter);
         if (found > largest) largest = found;
-        for (int c = 0; c < s->c; c += PACKED_CHANNELS) {
+        for (int c = 0; c < channels; c += PACKED_CHANNELS) {
             struct ampk_weight_block b = {
-                k, PACKED_FILTERS, c, ampk_smaller(s->c - c, PACKED_CHANNELS), taps, NULL};
+                k, PACKED_FILTERS, c, ampk_smaller(channels - c, PACKED_CHANNELS), taps, NULL};
             pack_block(ctx, conv, weights, &b, (uint16_t *)(memory + lane * omp_get_thread_num()));
         }
     }
@@ -89,8 +92,9 @@ static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv
     size_t count = ampk_conv_weight_count(s), pieces = ampk_pieces(count);
     size_t padded = ampk_cpu_conv_padded_weights(conv);
     const struct pass *to_y = &conv->to_y, *to_x = &conv->to_x;
-    size_t filters = padded / to_y->slices; /* one pass slices by k, the other by c */
-    size_t channels = (size_t)s->c / to_x->slices * s->kh * s->kw;
+    size_t filters = padded / to_y->slices; /* one pass slices by k, the other by c or by groups */
+    size_t channels =
+        conv->apart ? padded / to_x->slices : (size_t)s->c / to_x->slices * s->kh * s->kw;
     float *rounded = ampk_memory(ctx, padded * sizeof *rounded);
     memset(rounded + count, 0, (padded - count) * sizeof *rounded);
     uint32_t largest = 0;

@@ -21,7 +21,7 @@
     X(bn_statistics) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)                     \
     X(bn_act_pool_forward) X(bn_act_pool_backward)                                                 \
     X(maxpool_forward) X(maxpool_backward) X(avgpool_forward) X(avgpool_backward)                  \
-    X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
+    X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten) X(unfold) X(fold)     \
     X(dropout) X(dropout_draw) X(activation_forward) X(activation_backward)                        \
     X(amax) X(scale) X(accumulate) X(copy_many) X(inspect) X(sum_squares)                          \
     X(update) X(trust_ratios) X(average_many)                                                      \

@@ -1,9 +1,10 @@
-/* Upsample, shortcut, reorg, flatten: operations that move or add values between tensors of other
- * shapes. The rules of sampling and permutation are Darknet's. */
+/* Upsample, shortcut, reorg, flatten, unfold: operations that move or add values between tensors of
+ * other shapes. The rules of sampling and permutation are Darknet's. */
 #include "arithmetic.h"
 #include "cpu.h"
 
 #include <assert.h>
+#include <string.h>
 
 static bool are_alike(const struct ampk_tensor *a, const struct ampk_tensor *b)
 {
@@ -398,6 +399,92 @@ void AMPK_CPU(flatten)(struct ampk_context *ctx, const struct ampk_tensor *src, 
                 size_t planes = (size_t)c * size + i, pixels = (size_t)i * layers + c;
                 largest = larger(largest, move(src, dst, image, forward ? planes : pixels,
                                                forward ? pixels : planes, accumulate));
+            }
+    ampk_amax_raise(amax, largest);
+}
+
+/* ---- unfold ---- */
+
+/* Every `apart`-th element of `to` becomes a channel of the pixel, or 0 if that is outside. */
+AMPK_INLINE void spread_pixel(size_t bytes, const char *pixel, size_t c, size_t apart, char *to)
+{
+    for (size_t k = 0; k < c; k++)
+        if (pixel)
+            memcpy(to + k * apart * bytes, pixel + k * bytes, bytes);
+        else
+            memset(to + k * apart * bytes, 0, bytes);
+}
+
+void AMPK_CPU(unfold)(struct ampk_context *ctx, const struct ampk_tensor *x, int size, int stride,
+                      int pad, const struct ampk_tensor *y)
+{
+    assert(are_alike(x, y) && y->c == x->c * size * size);
+    size_t bytes = ampk_dtype_bytes(x->dtype), taps = (size_t)size * size;
+#pragma omp parallel for num_threads(ctx->threads) collapse(3)
+    for (int image = 0; image < y->n; image++)
+        for (int h = 0; h < y->h; h++)
+            for (int w = 0; w < y->w; w++)
+                for (size_t tap = 0; tap < taps; tap++) {
+                    int row = h * stride - pad + (int)tap / size;
+                    int column = w * stride - pad + (int)tap % size;
+                    bool inside = row >= 0 && row < x->h && column >= 0 && column < x->w;
+                    const char *from = inside ? pixel_at(x, image, row, column) : NULL;
+                    char *to = (char *)pixel_at(y, image, h, w) + tap * bytes;
+                    if (bytes == 2)
+                        spread_pixel(2, from, x->c, taps, to);
+                    else
+                        spread_pixel(4, from, x->c, taps, to);
+                }
+}
+
+/* The windows [first, last] that see a row or column; `at` counts from the padding's first. */
+struct windows {
+    int first, last;
+};
+
+static struct windows windows_at(int at, int size, int stride, int count)
+{
+    int first = at < size ? 0 : (at - size) / stride + 1;
+    return (struct windows){first, smaller(at / stride, count - 1)};
+}
+
+/* Pixel (h, w) of dx. */
+AMPK_INLINE uint32_t fold_pixel(enum ampk_dtype T, const struct ampk_tensor *dy, size_t image,
+                                int h, int w, int size, int stride, int pad,
+                                const struct ampk_tensor *dx, bool accumulate)
+{
+    struct windows rows = windows_at(h + pad, size, stride, dy->h);
+    struct windows columns = windows_at(w + pad, size, stride, dy->w);
+    void *to = pixel_at(dx, image, h, w);
+    uint32_t largest = 0;
+    for (int c = 0; c < dx->c; c++) {
+        float sum = 0;
+        for (int i = rows.first; i <= rows.last; i++)
+            for (int j = columns.first; j <= columns.last; j++) {
+                int tap = (h + pad - i * stride) * size + w + pad - j * stride;
+                sum += ampk_load(pixel_at(dy, image, i, j), (size_t)c * size * size + tap, T);
+            }
+        if (accumulate) sum = ampk_load(to, c, T) + sum;
+        ampk_store(to, c, T, sum);
+        largest = larger(largest, ampk_bits(sum) & 0x7fffffff);
+    }
+    return largest;
+}
+
+void AMPK_CPU(fold)(struct ampk_context *ctx, const struct ampk_tensor *dy, int size, int stride,
+                    int pad, const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)
+{
+    assert(are_alike(dx, dy) && dy->c == dx->c * size * size);
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(ctx->threads) collapse(3) reduction(max : largest)
+    for (int image = 0; image < dx->n; image++)
+        for (int h = 0; h < dx->h; h++)
+            for (int w = 0; w < dx->w; w++) {
+                uint32_t m;
+                AMPK_WITH_DTYPE(
+                    dx->dtype, T,
+                    m = fold_pixel(T, dy, image, h, w, size, stride, pad, dx, accumulate));
+                largest = larger(largest, m);
             }
     ampk_amax_raise(amax, largest);
 }

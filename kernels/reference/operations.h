@@ -14,7 +14,7 @@
     X(bn_backward_summed) X(bn_act_pool_forward) X(bn_act_pool_backward) X(bias_act_backward)      \
     /* shape.c */ X(maxpool_index_bytes) X(maxpool_forward) X(maxpool_backward)                    \
     X(avgpool_forward) X(avgpool_backward) X(upsample) X(shortcut_forward) X(shortcut_backward)    \
-    X(reorg) X(flatten)                                                                            \
+    X(reorg) X(flatten) X(unfold) X(fold)                                                          \
     /* elements.c */ X(convert) X(dropout) X(dropout_draw) X(clip) X(activation_forward)           \
     X(activation_backward) X(inspect) X(amax) X(scale) X(accumulate) X(copy_many) X(sum_squares)   \
     /* update.c */ X(update) X(trust_ratios) X(average_many)                                       \

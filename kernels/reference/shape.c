@@ -1,5 +1,5 @@
 /* Reference: pools, window by window; upsample, shortcut, reorg and flatten, by the index formulas
- * of Darknet's blas.c. */
+ * of Darknet's blas.c; unfold and fold, by those of its im2col.c and col2im.c. */
 #include <float.h>
 
 #include "activation.h"
@@ -263,4 +263,49 @@ void ampk_ref_flatten(struct ampk_context *context, const struct ampk_tensor *sr
                 double v = ampk_ref_get_flat(src, n, forward ? planes : pixels);
                 ampk_ref_set_flat(dst, n, forward ? pixels : planes, v, accumulate, amax);
             }
+}
+
+/* ---- unfold ---- */
+
+/* Index h*W+w of the pixel of x that channel c of y's pixel (h, w) shows; -1: it is outside. */
+static int seen_pixel(const struct ampk_tensor *x, int size, int stride, int pad, int c, int h,
+                      int w)
+{
+    int row = h * stride - pad + c / size % size, column = w * stride - pad + c % size;
+    bool outside = row < 0 || row >= x->h || column < 0 || column >= x->w;
+    return outside ? -1 : row * x->w + column;
+}
+
+void ampk_ref_unfold(struct ampk_context *context, const struct ampk_tensor *x, int size,
+                     int stride, int pad, const struct ampk_tensor *y)
+{
+    (void)context;
+    for (int n = 0; n < y->n; n++)
+        for (int c = 0; c < y->c; c++)
+            for (int h = 0; h < y->h; h++)
+                for (int w = 0; w < y->w; w++) {
+                    int at = seen_pixel(x, size, stride, pad, c, h, w);
+                    int channel = c / (size * size);
+                    double v = at < 0 ? 0 : ampk_ref_get(x, n, channel, at / x->w, at % x->w);
+                    ampk_ref_set(y, n, c, h, w, v, false, NULL);
+                }
+}
+
+/* Windows may overlap, so the gradients are summed in double and stored once. */
+void ampk_ref_fold(struct ampk_context *context, const struct ampk_tensor *dy, int size, int stride,
+                   int pad, const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)
+{
+    (void)context;
+    double *sums = ampk_ref_zeros(ampk_ref_count(dx));
+    for (int n = 0; n < dy->n; n++)
+        for (int c = 0; c < dy->c; c++) {
+            double *channel = sums + ((size_t)n * dx->c + c / (size * size)) * dx->h * dx->w;
+            for (int h = 0; h < dy->h; h++)
+                for (int w = 0; w < dy->w; w++) {
+                    int at = seen_pixel(dx, size, stride, pad, c, h, w);
+                    if (at >= 0) channel[at] += ampk_ref_get(dy, n, c, h, w);
+                }
+        }
+    ampk_ref_store(dx, sums, accumulate, amax);
+    free(sums);
 }

@@ -118,18 +118,31 @@ static int build(struct amp_comparison *c, bool fp32, network **net)
     return *net ? 0 : -1;
 }
 
+/* Darknet sets nweights for convolutions and deconvolutions only; 0: it has none that we round. */
+static size_t weight_count(const layer *l)
+{
+    switch (l->type) {
+    case CONVOLUTIONAL:
+    case DECONVOLUTIONAL:
+        return (size_t)l->nweights;
+    case CONNECTED:
+        return (size_t)l->inputs * (size_t)l->outputs;
+    case LOCAL:
+        return (size_t)l->c * (size_t)l->size * (size_t)l->size * (size_t)l->outputs;
+    default:
+        return 0;
+    }
+}
+
 /* Only layers that compute in FP16 round their weights to it. */
 static void see_weights(struct amp_comparison *c)
 {
     const struct amp_plan *plan = amp_plan_in_use(c->mixed);
     for (int i = 0; plan && i < plan->n; i++) {
         const layer *l = &c->mixed->layers[i];
-        bool connected = l->type == CONNECTED;
-        if (!plan->layers[i].ours || plan->layers[i].compute != AMPK_COMPUTE_FP16 ||
-            (l->type != CONVOLUTIONAL && l->type != DECONVOLUTIONAL && !connected))
-            continue;
-        size_t n = connected ? (size_t)l->inputs * (size_t)l->outputs : (size_t)l->nweights;
-        amp_precision_weights(c->precision, i, l->weights, n);
+        bool fp16 = plan->layers[i].ours && plan->layers[i].compute == AMPK_COMPUTE_FP16;
+        size_t n = weight_count(l);
+        if (fp16 && n) amp_precision_weights(c->precision, i, l->weights, n);
     }
 }
 

@@ -120,7 +120,7 @@ static int settle_auto(const struct request *r, struct amp_net_desc *net,
                        const struct amp_cfg_file *cfg, const struct amp_options *options, char *err,
                        size_t err_size)
 {
-    struct amp_fit fit;
+    struct amp_fit fit = {0};
     const struct amp_fitter f = fitter_of(r, cfg, options);
     int batch = net->batch * net->subdivisions;
     if (!(r->memory > 0)) {
@@ -137,11 +137,19 @@ static int settle_auto(const struct request *r, struct amp_net_desc *net,
 }
 
 static int settle_share(const struct request *r, struct amp_net_desc *net,
-                        const struct amp_cfg_file *cfg, char *err, size_t err_size)
+                        const struct amp_cfg_file *cfg, const struct amp_options *options,
+                        char *err, size_t err_size)
 {
     char possible[300];
     int all = net->batch * net->subdivisions, batch = amp_cfg_int(cfg->sections, "batch", 1);
     int passes = amp_share_subdivisions(batch, net->subdivisions, r->processes);
+    if (passes && options->sync_bn &&
+        amp_share_check_even(batch, passes, r->processes, possible, sizeof possible)) {
+        const struct amp_cfg_entry *e = amp_cfg_find(cfg->sections, "subdivisions");
+        snprintf(err, err_size, "%s:%d: subdivisions=%d: %s", cfg->path, e ? e->line : 0, passes,
+                 possible);
+        return -1;
+    }
     if (passes) {
         net->batch = all / passes;
         net->subdivisions = passes;
@@ -159,8 +167,9 @@ static int settle_pass(const struct request *r, struct amp_net_desc *net,
                        size_t err_size)
 {
     if (r->processes == 1) return amp_machine_settle_pass(net, cfg, options, r->gpu, err, err_size);
+    if (amp_net_check_shared(net, err, err_size)) return -1;
     return net->auto_subdivisions ? settle_auto(r, net, cfg, options, err, err_size)
-                                  : settle_share(r, net, cfg, err, err_size);
+                                  : settle_share(r, net, cfg, options, err, err_size);
 }
 
 /* ---- the plan ---- */

@@ -261,10 +261,9 @@ static void check_sync_layers(const struct amp_session *s)
     }
 }
 
-/* Pass k of every process is part of one larger pass. */
 static void check_sync_bn(struct amp_session *s)
 {
-    char err[400], even[300];
+    char err[400];
     int passes = s->desc->subdivisions, batch = s->desc->batch * passes, size = amp_group_size();
     if (!s->options.sync_bn) return;
     check_sync_layers(s);
@@ -274,18 +273,8 @@ static void check_sync_bn(struct amp_session *s)
         s->options.sync_bn = false;
         return;
     }
-    if (passes % size == 0) return;
-    amp_share_even(batch, size, even, sizeof even);
-    int used = snprintf(err, sizeof err,
-                        "with amp_sync_bn=1 each of %d processes needs as many passes as the "
-                        "others; allowed: ",
-                        size);
-    if (*even)
-        snprintf(err + used, sizeof err - (size_t)used, "%s", even);
-    else
-        snprintf(err + used, sizeof err - (size_t)used,
-                 "none with batch=%d; change that to a multiple of %d", batch, size);
-    amp_fail_key(s->cfg, "subdivisions", err);
+    if (amp_share_check_even(batch, passes, size, err, sizeof err))
+        amp_fail_key(s->cfg, "subdivisions", err);
 }
 
 static void (*give_up_session)(struct amp_session *, const char *why);
@@ -299,16 +288,9 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void),
                     void (*save)(struct amp_session *, const char *why),
                     void (*leave)(struct amp_session *, const char *why))
 {
-    char message[300];
+    char err[PATH_MAX + 300];
     if (!amp_group_is_on()) return;
-    for (int i = 0; i < s->desc->n; i++) {
-        if (!amp_layer_is_recurrent(&s->desc->layers[i])) continue;
-        snprintf(message, sizeof message,
-                 "%s: layer %d (%s) hands its state from one pass to the next; several processes "
-                 "cannot train that: start it without mpirun or srun",
-                 s->cfg->path, i, amp_layer_type_name(s->desc->layers[i].type));
-        amp_fail(message);
-    }
+    if (amp_net_check_shared(s->desc, err, sizeof err)) amp_fail(err);
     s->spread.ordered = s->options.reduce == AMP_REDUCE_ORDERED;
     s->spread.bf16 = s->options.wire == AMP_WIRE_BF16;
     s->spread.bucket_mb = s->options.bucket_mb;

@@ -374,10 +374,12 @@ static bool is_for_net_only(const char *name)
 }
 
 /* AlexeyAB's Darknet has switches with more values: a batch normalization over several passes (2),
- * or the iteration at which a frozen part thaws. Or it is no switch that was meant: pad=7. */
-static bool is_no_switch(const struct amp_cfg_entry *e)
+ * or the iteration at which a frozen part thaws. Or it is no switch that was meant: pad=7, which is
+ * a number of pixels in [local] alone. */
+static bool is_no_switch(const struct amp_cfg_entry *e, uint64_t section)
 {
     long value = strtol(e->value, NULL, 10);
+    if (section == IN(LOCAL) && !strcmp(e->key, "pad")) return false;
     return amp_cfg_key_kind(e->key) == AMP_CFG_SWITCH && value != 0 && value != 1;
 }
 
@@ -385,7 +387,7 @@ static int check_key(struct keys_check *k, const struct amp_cfg_section *s,
                      const struct amp_cfg_entry *e, uint64_t section, char *err, size_t err_size)
 {
     if (reads(keys, LENGTH(keys), e->key, section)) {
-        if (is_no_switch(e))
+        if (is_no_switch(e, section))
             add_finding(k, &k->foreign, s, e,
                         "allowed: 0 or 1; this Darknet reads any number but 0 as 1 and would train "
                         "another network");

@@ -45,6 +45,7 @@ static void make_node(struct amp_graph *g, int i, const struct amp_binding *bind
     node->dy = amp_graph_shaped(g, i, dy < 0 ? delta : in_arena(g, dy), p->in);
     node->index = in_arena(g, p->buffer[AMP_BUFFER_INDEX]);
     node->dx = in_arena(g, p->buffer[AMP_BUFFER_DX]);
+    node->unfolded = in_arena(g, p->buffer[AMP_BUFFER_UNFOLDED]);
     make_copies(g, i, p->copy, node->copy);
     if (p->border_copy)
         node->copy[AMP_FORMAT_BORDER] = amp_graph_shaped(g, i, bind->output, AMP_FORMAT_BORDER);
@@ -311,6 +312,7 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
     be->free(g->context, node->gradient_sums);
     be->free(g->context, node->loss);
     be->free(g->context, node->own_index);
+    be->free(g->context, node->place_biases);
     be->free(g->context, node->constants);
     free(node->options);
     free(node->drawn);

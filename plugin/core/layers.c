@@ -19,6 +19,7 @@ static const struct row {
     [AMP_CONNECTED] = {&amp_exec_convolution, 0},
     [AMP_MAXPOOL] = {&amp_exec_maxpool, 0},
     [AMP_AVGPOOL] = {&amp_exec_avgpool, 0},
+    [AMP_LOCAL] = {&amp_exec_local, 0},
     [AMP_ROUTE] = {&amp_exec_route, 0},
     [AMP_SHORTCUT] = {&amp_exec_shortcut, 0},
     [AMP_UPSAMPLE] = {&amp_exec_upsample, 0},

@@ -25,6 +25,7 @@ const struct amp_executor *amp_layer_executor(enum amp_layer_type);
 
 /* Convolutional, deconvolutional and connected. */
 extern const struct amp_executor amp_exec_convolution;
+extern const struct amp_executor amp_exec_local;
 extern const struct amp_executor amp_exec_maxpool, amp_exec_avgpool, amp_exec_route,
     amp_exec_shortcut, amp_exec_upsample, amp_exec_reorg, amp_exec_dropout, amp_exec_activation;
 /* Losses and softmax, on a backend that has them. */
@@ -32,6 +33,9 @@ extern const struct amp_executor amp_exec_yolo, amp_exec_region, amp_exec_softma
     amp_exec_logistic;
 /* Darknet's own code, with conversions at its border: for every layer that is not ours. */
 extern const struct amp_executor amp_exec_darknet;
+
+/* Makes the backend's convolution of a matrix layer; for their executors' create. */
+int amp_make_convolution(struct amp_graph *, int layer, char *err, size_t err_size);
 
 /* Call when a training pass begins: draws all dropout masks if the backend draws them. */
 void amp_dropout_draw(struct amp_graph *);

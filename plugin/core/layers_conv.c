@@ -69,7 +69,7 @@ static bool choose_fused_gradient(struct amp_graph *g, int i)
            be->conv_takes_gradient(g->context, node->conv, amp_graph_source(g, i, 0), &gradient);
 }
 
-static int create(struct amp_graph *g, int i, char *err, size_t err_size)
+int amp_make_convolution(struct amp_graph *g, int i, char *err, size_t err_size)
 {
     struct amp_node *node = &g->nodes[i];
     char why[400] = "";
@@ -83,6 +83,13 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
         snprintf(err, err_size, "layer %d (%s): %s", i, amp_layer_type_name(node->desc->type), why);
         return -1;
     }
+    return 0;
+}
+
+static int create(struct amp_graph *g, int i, char *err, size_t err_size)
+{
+    struct amp_node *node = &g->nodes[i];
+    if (amp_make_convolution(g, i, err, err_size)) return -1;
     /* Both questions may time operations, so they are asked once, here. */
     choose_sums(g, i);
     node->fuses_weight_gradient = choose_fused_gradient(g, i);

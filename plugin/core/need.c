@@ -164,12 +164,20 @@ size_t amp_device_bytes(const struct ampk_backend *backend, size_t bytes)
 int amp_fit_subdivisions(const struct amp_fitter *f, int batch, size_t bytes, struct amp_fit *fit,
                          char *err, size_t err_size)
 {
-    for (int n = processes_of(f); n <= batch; n++) {
-        if (batch % n || (f->options->sync_bn && n % processes_of(f))) continue;
+    bool any = false;
+    int processes = processes_of(f);
+    for (int n = processes; n <= batch; n++) {
+        if (batch % n || (f->options->sync_bn && n % processes)) continue;
         if (amp_fit_predict(f, batch, n, fit, err, err_size)) return -1;
         if (fit->bytes <= bytes) return 0;
+        any = true;
     }
-    return 1;
+    if (any) return 1;
+    snprintf(err, err_size,
+             "%s: %d processes cannot share batch=%d%s; change it to a multiple of %d",
+             f->cfg->path, processes, batch,
+             f->options->sync_bn ? " evenly, for amp_sync_bn=1" : "", processes);
+    return -1;
 }
 
 /* Halves until it fits, doubles while it does: the images of a pass. */

@@ -216,6 +216,14 @@ struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *net, int i)
         s.pad = 0;
         s.groups = 1;
     }
+    if (l->type == AMP_LOCAL) {
+        s.groups = l->out_w * l->out_h;
+        s.n = s.h = s.kh = s.kw = s.stride = 1;
+        s.pad = 0;
+        s.w = net->batch;
+        s.c = s.groups * l->c * l->size * l->size;
+        s.k = l->outputs;
+    }
     /* What it writes is what the convolution reads (kernels.h). */
     if (l->type == AMP_DECONVOLUTIONAL) {
         s.c = l->filters;

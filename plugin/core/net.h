@@ -129,8 +129,8 @@ struct amp_layer_desc {
 bool amp_layer_is_loss(const struct amp_layer_desc *);
 /* A detection head, whose labels are boxes: yolo, region, detection. */
 bool amp_layer_is_head(const struct amp_layer_desc *);
-/* Computes a matrix product that executors make a convolution of: convolutional, deconvolutional or
- * connected. */
+/* Computes a matrix product that executors make a convolution of: convolutional, deconvolutional,
+ * local or connected. */
 bool amp_layer_is_matrix(const struct amp_layer_desc *);
 /* Its weights are trained where backward comes to it. */
 bool amp_layer_learns(const struct amp_layer_desc *);
@@ -174,6 +174,8 @@ struct amp_net_desc {
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *, int w, int h, bool strict,
                                       char *err, size_t err_size);
 void amp_net_desc_free(struct amp_net_desc *);
+/* 0, or -1 and err says why several processes cannot train the net. */
+int amp_net_check_shared(const struct amp_net_desc *, char *err, size_t err_size);
 
 /* ---- a layer as the convolution that executors and libraries make of it ---- */
 
@@ -186,8 +188,10 @@ struct amp_image_shape {
 struct amp_image_shape amp_output_shape(const struct amp_net_desc *, int i);
 
 /* Layer i, a matrix layer (amp_layer_is_matrix), as a convolution over a pass's batch. The window
- * of a connected layer is the whole image that it reads; a [deconvolutional] is transposed. The
- * caller sets compute, forward_only and biased. */
+ * of a connected layer is the whole image that it reads; a [deconvolutional] is transposed. Of a
+ * [local] the batch is one image, whose pixels are the batch's images. Each place is a group: its
+ * channels are what its window sees (kernels.h, unfold), so the weights are Darknet's. The caller
+ * sets compute, forward_only and biased. */
 struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *, int i);
 
 /* ==== for the files that describe a cfg (net.c over net_layers.c over net_losses.c) ==== */

@@ -214,9 +214,14 @@ static int describe_local(struct describer *d, struct amp_layer_desc *l)
         return amp_desc_fail(
             d, d->section->line,
             "[local]: size=%d, stride=%d and pad=%d on %d x %d: Darknet would write past "
-            "its workspace; allowed: pad=0, or pad=1 with size=3",
+            "its workspace; always allowed: pad=0, or pad=1 with size=3",
             l->size, l->stride, l->pad, l->w, l->h);
     if (count_weights(d, l, l->c, l->outputs, l->size)) return -1;
+    if ((int64_t)l->n_weights / l->filters * d->net->batch > AMP_MAX_ELEMENTS)
+        return amp_desc_fail(d, d->section->line,
+                             "[local]: its windows see more than 2^31 elements of the %d images of "
+                             "a pass; lower batch or raise subdivisions",
+                             d->net->batch);
     l->forward_flop = 2.0 * (double)l->n_weights;
     return 0;
 }
@@ -549,7 +554,7 @@ static int check_freeze(struct describer *d, const struct amp_layer_desc *l)
     if (!l->freeze || allowed) return 0;
     return amp_desc_fail(d, amp_cfg_line(d->section, "freeze"),
                          "freeze=1 in %s: allowed in [convolutional] without binary, xnor and "
-                         "smooth, [deconvolutional] and [connected]%s",
+                         "smooth, [deconvolutional], [local] and [connected]%s",
                          d->section->name,
                          l->n_weights ? "" : "; this layer has no parameters to keep");
 }
@@ -563,6 +568,7 @@ static int check_checkpoint(struct describer *d, const struct amp_layer_desc *l)
         allowed = !l->binary && !l->xnor && !l->smooth;
         break;
     case AMP_DECONVOLUTIONAL:
+    case AMP_LOCAL:
     case AMP_CONNECTED:
     case AMP_MAXPOOL:
     case AMP_AVGPOOL:
@@ -580,8 +586,8 @@ static int check_checkpoint(struct describer *d, const struct amp_layer_desc *l)
     if (!l->checkpoint || allowed) return 0;
     return amp_desc_fail(d, amp_cfg_line(d->section, "checkpoint"),
                          "checkpoint=1 in %s: allowed in [convolutional] without binary, xnor and "
-                         "smooth, [deconvolutional], [connected], [maxpool], [avgpool], [route], "
-                         "[shortcut], [upsample], [reorg], [dropout] and [activation]",
+                         "smooth, [deconvolutional], [local], [connected], [maxpool], [avgpool], "
+                         "[route], [shortcut], [upsample], [reorg], [dropout] and [activation]",
                          d->section->name);
 }
 

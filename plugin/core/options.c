@@ -96,8 +96,9 @@ static const struct amp_option_row rows[] = {
      "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose.",
      .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision), .place = AMP_IN_BOTH},
     {"amp_dtype", "word", "auto, fp16, bf16, tf32 or fp32", "auto",
-     "What convolutions, deconvolutions and connected layers compute in. auto: bf16 on a CPU that "
-     "multiplies BF16, fp16 on other CPUs, on GPUs, and with a loss_scale key; a run that is "
+     "What convolutions, deconvolutions, local and connected layers compute in. auto: bf16 on a "
+     "CPU "
+     "that multiplies BF16, fp16 on other CPUs, on GPUs, and with a loss_scale key; a run that is "
      "resumed with its sidecar keeps what it began with. tf32 and fp32 store 4 bytes: baselines on "
      "the same code.",
      .kind = AMP_OPTION_WORD, .offset = AT(dtype), .words = dtype_words},
@@ -168,7 +169,8 @@ static const struct amp_option_row rows[] = {
      "drawn again. Those that were not drawn for longest go first.",
      .kind = AMP_OPTION_COUNT, .offset = AT(image_cache), .numbers = {0, MOST}},
     {"freeze", "switch", "0 or 1", "0",
-     "In the section of a `[convolutional]`, `[deconvolutional]` or `[connected]` layer: its "
+     "In the section of a `[convolutional]`, `[deconvolutional]`, `[local]` or `[connected]` "
+     "layer: its "
      "weights and statistics never change, and batch-norm uses the running ones. Below the lowest "
      "layer that learns nothing runs backward.",
      .kind = AMP_OPTION_SWITCH, .place = AMP_IN_LAYERS},

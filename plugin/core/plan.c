@@ -221,6 +221,13 @@ static int choose_layer(struct planner *pl, int i)
     return 0;
 }
 
+/* Whether the backend's operations write the layer's result in any order. To them the images of a
+ * [local] are pixels, which FP32 NCHW has in another order. */
+static bool can_be_head(const struct amp_layer_desc *l)
+{
+    return amp_layer_is_matrix(l) && l->type != AMP_LOCAL;
+}
+
 /* If all readers of a matrix layer want FP32 NCHW, or nobody reads it, it writes
  * FP32 NCHW itself. Its results then reach Darknet's losses unrounded, and no copy is needed. */
 static void choose_heads(struct planner *pl)
@@ -228,7 +235,7 @@ static void choose_heads(struct planner *pl)
     struct amp_plan *plan = pl->plan;
     for (int i = 0; i < plan->n; i++) {
         struct amp_plan_layer *p = &plan->layers[i];
-        if (!p->ours || !amp_layer_is_matrix(&pl->net->layers[i])) continue;
+        if (!p->ours || !can_be_head(&pl->net->layers[i])) continue;
         int reader = -1;
         bool only_border = true;
         for (int j = i + 1; j < plan->n; j++)

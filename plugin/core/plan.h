@@ -58,6 +58,7 @@ enum amp_buffer_kind {
     AMP_BUFFER_DY,    /* gradient at the convolution's output, if it cannot overwrite the delta;
                          those at the outputs of a recurrent layer's products */
     AMP_BUFFER_DX,    /* contribution to a source whose delta has another format; one at a time */
+    AMP_BUFFER_UNFOLDED, /* local: what its windows see, and then the gradient of that */
     AMP_BUFFER_KINDS
 };
 

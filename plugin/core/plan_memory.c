@@ -308,6 +308,24 @@ static size_t dx_bytes(const struct planner *pl, int i)
     return most;
 }
 
+/* Of a [local], which reads them in both passes. */
+static size_t unfolded_bytes(const struct planner *pl, int i)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[i];
+    if (!pl->plan->layers[i].ours || l->type != AMP_LOCAL) return 0;
+    return l->n_weights / (size_t)l->filters * (size_t)pl->net->batch *
+           amp_format_bytes(pl->plan->layers[i].in);
+}
+
+/* Made anew in backward, where it is computed again too. */
+static struct life unfolded_life(const struct planner *pl, int i)
+{
+    const struct amp_plan_layer *p = &pl->plan->layers[i];
+    if (!p->backward) return (struct life){i, i, 0, 0};
+    return (struct life){i, i, p->recomputed ? again_step(pl, i) : backward_step(pl, i),
+                         backward_step(pl, i)};
+}
+
 /* Whether the layer has a delta that readers contribute to. A loss of ours often has none: only its
  * own, which is kept unscaled elsewhere. */
 static bool has_contributions(const struct amp_plan_layer *p)
@@ -338,9 +356,10 @@ static int plan_layer_buffers(struct planner *pl, int i)
         l->type == AMP_DROPOUT ? mask : life_of(pl, i, made, i, p->backward ? read : -1),
         {contribution, consumed, 0, 0},
         {b, b, 0, 0},
-        {b, b, 0, 0}};
+        {b, b, 0, 0},
+        unfolded_life(pl, i)};
     static const char *const what[AMP_BUFFER_KINDS] = {
-        "output", "batch-norm input", "index", "delta", "dy", "dx"};
+        "output", "batch-norm input", "index", "delta", "dy", "dx", "unfolded input"};
     /* A slice lies in its route's output; a fused layer's writer has no output of its own. */
     bool own_out = p->route < 0 && amp_plan_writes(pl->plan, i) == i;
     bool own_delta = !p->delta_slice && p->delta_owner == i;
@@ -357,6 +376,7 @@ static int plan_layer_buffers(struct planner *pl, int i)
     if (p->products && p->backward)
         bytes[AMP_BUFFER_DY] = amp_plan_operands(pl->plan, pl->net, i, true);
     if (p->backward) bytes[AMP_BUFFER_DX] = dx_bytes(pl, i);
+    bytes[AMP_BUFFER_UNFOLDED] = unfolded_bytes(pl, i);
     for (int kind = 0; kind < AMP_BUFFER_KINDS; kind++) {
         p->buffer[kind] = -1;
         if (bytes[kind] == 0) continue;

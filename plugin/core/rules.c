@@ -32,6 +32,13 @@ static int check_betas(const struct amp_rules *r, const struct amp_cfg_file *cfg
     return 0;
 }
 
+static bool has_section(const struct amp_cfg_file *cfg, const char *name)
+{
+    for (int i = 0; i < cfg->n_sections; i++)
+        if (!strcmp(cfg->sections[i].name, name)) return true;
+    return false;
+}
+
 /* One is enough to make the point. */
 static void note_idle_key(const struct amp_rules *r, const struct amp_cfg_file *cfg, char *notes,
                           size_t size)
@@ -40,6 +47,7 @@ static void note_idle_key(const struct amp_rules *r, const struct amp_cfg_file *
     static const char *const momentum[] = {"momentum", NULL};
     size_t used = strlen(notes);
     bool moments = r->darknets_adam || amp_rules_keep_moments(r);
+    if (r->darknets_adam && has_section(cfg, "[local]")) return; /* Darknet moves it by SGD */
     for (const char *const *key = moments ? momentum : betas; *key; key++) {
         const struct amp_cfg_entry *e = amp_cfg_find(cfg->sections, *key);
         if (!e) continue;

@@ -48,6 +48,8 @@ struct amp_node {
     void *index, *own_index; /* maxpool, dropout */
     uint8_t *drawn;          /* dropout: the mask, if the host draws it */
     void *dx;
+    void *unfolded;      /* local */
+    float *place_biases; /* local: its biases, or their gradient, as NHWC; backend memory */
     struct ampk_conv *conv;
     /* Its place in of_pass; NULL: the layer learns nothing. */
     const struct ampk_weight_gradient *gradient;

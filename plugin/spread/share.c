@@ -32,11 +32,21 @@ void amp_share_possible(int batch, int subdivisions, char *text, size_t size)
     }
 }
 
-void amp_share_even(int batch, int size, char *text, size_t text_size)
+int amp_share_check_even(int batch, int subdivisions, int size, char *err, size_t err_size)
 {
-    *text = 0;
+    if (subdivisions % size == 0) return 0;
+    int start = snprintf(err, err_size,
+                         "with amp_sync_bn=1 each of %d processes needs as many passes as the "
+                         "others; allowed: ",
+                         size);
+    size_t used = (size_t)start;
     for (int n = size; n <= batch; n += size) {
-        size_t used = strlen(text);
-        if (batch % n == 0) snprintf(text + used, text_size - used, used ? ", %d" : "%d", n);
+        if (batch % n) continue;
+        snprintf(err + used, err_size - used, used == (size_t)start ? "%d" : ", %d", n);
+        used = strlen(err);
     }
+    if (used == (size_t)start)
+        snprintf(err + used, err_size - used, "none with batch=%d; change that to a multiple of %d",
+                 batch, size);
+    return -1;
 }

@@ -21,8 +21,8 @@ int amp_share_subdivisions(int batch, int subdivisions, int size);
 /* Lists the numbers of processes for which there are such subdivisions: "1 to 4, 8, 16". */
 void amp_share_possible(int batch, int subdivisions, char *text, size_t size);
 
-/* Writes the subdivisions of a step of batch images with which all of `size` processes have as many
- * passes, as "2, 4, 8"; "" if there are none. */
-void amp_share_even(int batch, int size, char *text, size_t text_size);
+/* For amp_sync_bn=1, where pass k of every process is part of one larger pass: 0 if all of `size`
+ * processes have as many passes; else -1, and err says which subdivisions of batch allow that. */
+int amp_share_check_even(int batch, int subdivisions, int size, char *err, size_t err_size);
 
 #endif

@@ -40,7 +40,7 @@ def check_stock(program, elsewhere, path):
     assert dtype in ("fp16", "bf16"), plan["precision"]
     for layer in plan["layers"]:
         assert layer["reason"], layer
-        matrix = layer["type"] in ("convolutional", "deconvolutional", "connected")
+        matrix = layer["type"] in ("convolutional", "deconvolutional", "local", "connected")
         recurrent = layer["type"] in ("rnn", "gru", "lstm", "crnn")
         multiplies = matrix or recurrent and "fewer than 16 vectors" not in layer["reason"]
         assert layer["math"] == (dtype.upper() if multiplies else "FP32"), layer
@@ -103,6 +103,25 @@ def check_processes(program, folder, net):
     assert done.returncode == 1 and "subdivisions=auto: several processes need a number; --memory GIB says" in done.stderr
     plan = json.loads(run(program, folder, "auto.cfg", "--json", "--processes", "3", "--memory", "1").stdout)
     assert plan["batch"] == 4 and plan["as_written"] == plan["fit"], plan
+    check_cannot_share(program, folder, net)
+
+
+def check_cannot_share(program, folder, net):
+    """Numbers of processes that training refuses, with and without the question of what fits."""
+    for lines, n, said in (
+        ("batch=12\nsubdivisions=auto\n", "13", "13 processes cannot share batch=12; change it to a multiple of 13"),
+        ("batch=12\nsubdivisions=auto\namp_sync_bn=1\n", "5",
+         "5 processes cannot share batch=12 evenly, for amp_sync_bn=1; change it to a multiple of 5"),
+        ("batch=8\nsubdivisions=4\namp_sync_bn=1\n", "3", "none with batch=8; change that to a multiple of 3"),
+        ("batch=8\nsubdivisions=4\namp_sync_bn=1\n", "3", "subdivisions=4: with amp_sync_bn=1 each of 3 processes"),
+    ):
+        (folder / "uneven.cfg").write_text(net + "mixed_precision=1\n" + lines + "[conv]\n")
+        for more in (["--memory", "1"], ["--memory", "1", "--json"], *([] if "auto" in lines else [[]])):
+            done = run(program, folder, "uneven.cfg", "--processes", n, *more)
+            assert done.returncode == 1 and not done.stdout and said in done.stderr, (lines, more, done)
+    (folder / "rnn.cfg").write_text("[net]\nmixed_precision=1\ninputs=4\nbatch=4\ntime_steps=2\n[rnn]\noutput=4\n")
+    done = run(program, folder, "rnn.cfg", "--processes", "2")
+    assert done.returncode == 1 and "rnn.cfg: layer 0 (rnn) hands its state" in done.stderr, done
 
 
 def check_fails(program, folder, text, *words):
@@ -145,6 +164,11 @@ def main():
             "deconvolutional", "amp", "BF16", [17, 17, 4]), row
         assert row["flop"] == 2 * 8 * 8 * 3 * 4 * 9, row
         assert row["reason"].startswith("BF16 operands, sums and batch-norm arithmetic in FP32"), row
+        (folder / "local.cfg").write_text(
+            net + "mixed_precision=1\namp_dtype=bf16\n[conv]\nsize=3\n[local]\nfilters=4\nsize=3\nstride=2\n[cost]\n")
+        row = json.loads(run(program, folder, "local.cfg", "--json").stdout)["layers"][1]
+        assert (row["type"], row["executor"], row["math"], row["output"]) == ("local", "amp", "BF16", [2, 2, 4]), row
+        assert row["flop"] == 2 * 2 * 2 * 4 * 9, row
         (folder / "level.cfg").write_text(net + "mixed_precision=1\namp_level=O3\noptimizer=adamw\n[conv]\n")
         text = run(program, folder, "level.cfg").stdout
         assert "plan: fp16; amp_level=O3 stands for amp_dtype=fp16, loss_scale=1\n" in text, text

@@ -98,7 +98,6 @@ AMP_TEST(switches_are_0_or_1)
         {"conv", "batch_normalize binary flipped pad xnor"},
         {"conv", "dontload dontloadscales dontsave onlyforward stopbackward truth"},
         {"deconv", "batch_normalize pad"},
-        {"local", "pad"},
         {"conn", "batch_normalize"},
         {"rnn", "batch_normalize shortcut"},
         {"crnn", "batch_normalize shortcut"},
@@ -126,6 +125,7 @@ AMP_TEST(switches_are_0_or_1)
             }
         }
     }
+    check_quiet("[net]\n[local]\npad=2\n"); /* pixels */
     check_quiet("[net]\n[reorg]\nextra=9\n[conv]\nnumload=7\npadding=3\n");
 }
 
@@ -271,6 +271,9 @@ AMP_TEST(values_that_train_something_else)
     check_value("[net]\n[yolo]\nnum=3\nanchors=1,2,3\n",
                 "a.cfg:4: anchors= in [yolo]: 3 numbers; needed: 6, two for each of num=3; Darknet "
                 "would take 0.5 for those that are missing");
+    check_value("[net]\n[region]\nnum=3\nanchors=1,2,3,4,5\n",
+                "a.cfg:4: anchors= in [region]: 5 numbers; needed: 6, two for each of num=3; "
+                "Darknet would take 0.5 for those that are missing");
     check_value("[net]\n[cost]\ntype=SSE\n",
                 "a.cfg:3: type=SSE in [cost]: this Darknet does not know it and would train sse; "
                 "allowed: sse, masked, L1, seg, smooth, wgan");

@@ -252,6 +252,7 @@ AMP_TEST(flat_layers)
     check_shape(WIDE "[crnn]\noutput_filters=3\nhidden_filters=2\n", 24, 32, 3, 2304);
     check_shape(WIDE "[local]\nfilters=3\nsize=3\n", 30, 22, 3, 1980);
     check_shape(WIDE "[local]\nfilters=3\nsize=3\npad=1\n", 32, 24, 3, 2304);
+    check_shape(WIDE "[local]\nfilters=3\nsize=5\npad=2\n", 32, 24, 3, 2304);
     check_shape("[deconvolutional]\nfilters=3\nsize=4\nstride=2\npadding=1\n", 64, 48, 3, 9216);
 }
 

@@ -351,6 +351,9 @@ AMP_TEST(a_momentum_beside_moments_is_noted)
                      "momentum\n");
     CHECK_INT(read_line("optimizer=adamw\nB1=.8"), 0);
     CHECK_STR(notes, "");
+    /* Darknet's Adam moves this layer by SGD. */
+    CHECK_INT(read_line("adam=1\nmomentum=.8\n[local]"), 0);
+    CHECK_STR(notes, "");
 }
 
 AMP_TEST(adam_0_leaves_the_optimizer)

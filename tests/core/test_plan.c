@@ -56,7 +56,7 @@ static void plan_layers(const char *keys, const char *layers)
 static bool is_matrix(int i)
 {
     return net->layers[i].type == AMP_CONVOLUTIONAL || net->layers[i].type == AMP_DECONVOLUTIONAL ||
-           net->layers[i].type == AMP_CONNECTED;
+           net->layers[i].type == AMP_LOCAL || net->layers[i].type == AMP_CONNECTED;
 }
 
 static int backward_step(int i)
@@ -180,6 +180,21 @@ static void check_reads(int i)
     }
 }
 
+/* There in forward, in backward, and where forward runs again for it. */
+static void check_unfolded(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    const struct amp_layer_desc *l = &net->layers[i];
+    int b = p->buffer[AMP_BUFFER_UNFOLDED];
+    size_t seen = (size_t)(l->out_w * l->out_h * l->c * l->size * l->size);
+    size_t bytes = seen * (size_t)net->batch * (p->in == AMP_FORMAT_FP32 ? 4 : 2);
+    check_buffer(b, i, "unfolded input", bytes, i, i);
+    if (b < 0 || !p->backward) return;
+    needed[b].again_last = backward_step(i);
+    CHECK_INT(plan->buffers[b].again_last, backward_step(i));
+    CHECK_INT(plan->buffers[b].again_first, p->recomputed ? again_step(i) : backward_step(i));
+}
+
 static void check_saved(int i)
 {
     const struct amp_plan_layer *p = &plan->layers[i];
@@ -213,6 +228,7 @@ static void check_saved(int i)
     }
     if (l->type == AMP_DROPOUT && plan->train)
         check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "mask", elements, 0, p->backward ? end : i);
+    if (l->type == AMP_LOCAL) check_unfolded(i);
     if (!p->backward) {
         CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
         CHECK_INT(p->buffer[AMP_BUFFER_DY], -1);
@@ -271,7 +287,8 @@ static void check_storage(int i)
     for (int j = i + 1; j < net->n; j++)
         for (int k = 0; k < net->layers[j].n_sources; k++)
             read_by_ours |= plan->layers[j].sources[k] == i && plan->layers[j].ours;
-    CHECK_INT(p->out == AMP_FORMAT_BORDER, !p->ours || (is_matrix(i) && !read_by_ours));
+    bool head = is_matrix(i) && net->layers[i].type != AMP_LOCAL && !read_by_ours;
+    CHECK_INT(p->out == AMP_FORMAT_BORDER, !p->ours || head);
     if (p->out != AMP_FORMAT_BORDER) CHECK_INT(p->out, p->in);
     if (net->layers[i].override == 0 && p->ours) CHECK_INT(p->in, AMP_FORMAT_FP32);
     bool free_choice = net->layers[i].override != 0;

@@ -32,7 +32,7 @@
     "mixed_precision=0\n[dropout]\nprobability=.3\n[lrn]\n[reorg]\nstride=1\nflatten=1\n"          \
     "[activation]\nactivation=tanh\n" CONV(                                                        \
         5, 3,                                                                                      \
-        1) "[local]\nfilters=3\nsize=1\n"                                                          \
+        1) "[convolutional]\nfilters=3\nsize=1\nsmooth=1\n"                                        \
            "activation=linear\n[connected]\noutput=9\nbatch_normalize=1\nactivation=relu\n"        \
            "[connected]\noutput=6\nactivation=logistic\n[convolutional]\nfilters=5\nsize=1\n"      \
            "activation=linear\n[avgpool]\n[cost]\n"

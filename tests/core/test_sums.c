@@ -12,7 +12,7 @@ static const char cfg[] =
     "[convolutional]\nfilters=5\nsize=3\npad=1\nactivation=leaky\nstopbackward=1\n"
     "[convolutional]\nbatch_normalize=1\nfilters=12\nsize=3\npad=1\nactivation=leaky\n"
     "[convolutional]\nfilters=6\nsize=3\npad=1\ngroups=3\nactivation=leaky\n"
-    "[local]\nfilters=3\nsize=1\nactivation=linear\n"
+    "[convolutional]\nfilters=3\nsize=1\nsmooth=1\nactivation=linear\n"
     "[convolutional]\nfilters=7\nsize=1\nactivation=leaky\n"
     "[connected]\noutput=9\nactivation=linear\n[cost]\n";
 

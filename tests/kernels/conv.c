@@ -41,6 +41,9 @@ static const struct ampk_conv_shape usual_shapes[] = {
     {1, 3, 40, 6, 4, 3, 3, 1, 1, 1, 0, 0, 0, 0}, /* many rows */
     {1, 2, 41, 7, 3, 5, 5, 2, 2, 1, 0, 0, 0, 0},
     {2, 4, 33, 5, 4, 3, 3, 3, 0, 1, 0, 0, 0, 0},
+    {1, 45, 1, 3, 20, 1, 1, 1, 0, 5, 0, 0, 0, 0}, /* a group for each place of a [local] */
+    {1, 96, 1, 6, 128, 1, 1, 1, 0, 2, 0, 0, 0, 0},
+    {2, 12, 1, 5, 9, 1, 2, 2, 0, 3, 0, 0, 0, 0},
 };
 
 static struct ampk_conv_shape random_conv_shape(void)
@@ -978,7 +981,7 @@ static size_t count_beside(const char *setting, uint64_t first, uint64_t *bits)
     struct ampk_context *context = open_context(NULL, 1);
     REQUIRE(context != NULL);
     *bits = 0;
-    for (int i = 0; i < 30; i++)
+    for (int i = 0; i < 90; i++) /* enough that both answers come */
         *bits = 31 * *bits + run_case(backward_case, context, first + i);
     CONFORMANCE_BACKEND.context_destroy(context);
     return tensor_core_host_beside() - before;

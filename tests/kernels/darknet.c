@@ -112,6 +112,25 @@ AMP_TEST(upsample)
     }
 }
 
+AMP_TEST(unfold_and_fold)
+{
+    for (int round = 0; round < 40; round++) {
+        int size = one_to(4), stride = one_to(3), pad = one_to(3) - 1, c = one_to(4);
+        int h = size + one_to(5), w = size + one_to(5);
+        struct ampk_tensor x = make(1, c, h, w), sum = copy(&x);
+        struct ampk_tensor y = make(1, c * size * size, (h + 2 * pad - size) / stride + 1,
+                                    (w + 2 * pad - size) / stride + 1);
+        struct ampk_tensor expected = copy(&y);
+        im2col_cpu(x.data, c, h, w, size, stride, pad, expected.data);
+        reference->unfold(NULL, &x, size, stride, pad, &y);
+        check_same(&y, &expected, 0);
+        col2im_cpu(y.data, c, h, w, size, stride, pad, x.data); /* adds */
+        reference->fold(NULL, &y, size, stride, pad, &sum, true, NULL);
+        check_same(&sum, &x, 1e-4);
+        release(&x), release(&sum), release(&y), release(&expected);
+    }
+}
+
 /* A shortcut layer, forward and backward, as in shortcut_layer.c. */
 static void check_shortcut(struct ampk_tensor x, struct ampk_tensor add, float alpha, float beta,
                            int a)

@@ -1,4 +1,4 @@
-/* Conformance: upsample, shortcut, reorg, flatten. */
+/* Conformance: upsample, shortcut, reorg, flatten, unfold. */
 #include "layers.h"
 
 /* ---- upsample ---- */
@@ -206,6 +206,63 @@ static void flatten_case(struct rig *r)
 AMP_TEST(flatten)
 {
     run_cases(flatten_case, 30);
+}
+
+/* ---- unfold ---- */
+
+/* Windows of an image: some lie outside in part, and some pixels are seen by none. */
+struct windows {
+    int size, stride, pad;
+    struct ampk_tensor x, y;
+};
+
+static struct windows random_windows(void)
+{
+    enum ampk_dtype dtype = random_dtype();
+    struct windows w = {
+        .size = random_int(1, 4), .stride = random_int(1, 3), .pad = random_int(0, 2)};
+    int n = random_int(1, 3), c = random_channels(), least = w.size - 2 * w.pad;
+    int high = random_int(least > 1 ? least : 1, 8), wide = random_int(least > 1 ? least : 1, 8);
+    w.x = describe_nhwc(dtype, n, c, high, wide);
+    w.y = describe_nhwc(dtype, n, c * w.size * w.size, (high + 2 * w.pad - w.size) / w.stride + 1,
+                        (wide + 2 * w.pad - w.size) / w.stride + 1);
+    return w;
+}
+
+static void unfold_case(struct rig *r)
+{
+    struct windows w = random_windows();
+    struct pair x = input_tensor(r, w.x), y = output_tensor(r, w.y, false);
+    r->backend->unfold(r->context, &x.tested, w.size, w.stride, w.pad, &y.tested);
+    ampk_reference.unfold(NULL, &x.exact, w.size, w.stride, w.pad, &y.exact);
+    check_output(r, "unfold", &y, exactly);
+}
+
+AMP_TEST(unfold)
+{
+    run_cases(unfold_case, 60);
+}
+
+static void fold_case(struct rig *r)
+{
+    struct windows w = random_windows();
+    bool accumulate = random_bool();
+    struct pair dy = input_tensor(r, w.y), dx = output_tensor(r, w.x, accumulate);
+    struct ampk_tensor size = absolute(r, &dy.exact);
+    struct ampk_tensor magnitude = magnitude_of_old(r, &dx, accumulate);
+    ampk_reference.fold(NULL, &size, w.size, w.stride, w.pad, &magnitude, true, NULL);
+    struct amax amax = make_amax(r);
+    r->backend->fold(r->context, &dy.tested, w.size, w.stride, w.pad, &dx.tested, accumulate,
+                     tested_amax(&amax));
+    ampk_reference.fold(NULL, &dy.exact, w.size, w.stride, w.pad, &dx.exact, accumulate,
+                        &amax.exact);
+    struct tolerance sum = {w.size * w.size + 1, &magnitude, 0, 0};
+    check_amax(r, "fold", &amax, check_output(r, "fold", &dx, sum));
+}
+
+AMP_TEST(fold)
+{
+    run_cases(fold_case, 60);
 }
 
 AMP_TEST_MAIN

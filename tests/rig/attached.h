@@ -21,6 +21,8 @@
 #define NORMALIZED "batch_normalize=1\n"
 #define DECONV(filters, more)                                                                      \
     "[deconvolutional]\nsize=3\nactivation=leaky\nfilters=" #filters "\n" more
+#define LOCAL_LAYER(filters, more)                                                                 \
+    "[local]\nsize=3\npad=1\nactivation=leaky\nfilters=" #filters "\n" more
 #define YOLO(mask)                                                                                 \
     "[convolutional]\nsize=3\npad=1\nactivation=linear\nfilters=14\n"                              \
     "[yolo]\nmask=" mask "\nanchors=3,3, 5,4, 7,8, 10,9\nclasses=2\nnum=4\n"
@@ -77,6 +79,21 @@ static inline network *parse(const char *keys, const char *layers)
 {
     srand(5);
     return parse_network_cfg((char *)write_cfg(keys, layers));
+}
+
+/* The same layers with a key in all sections. */
+static inline const char *everywhere(const char *layers, const char *key)
+{
+    static char text[8192];
+    size_t n = 0;
+    for (const char *p = layers; *p; p++) {
+        text[n++] = *p;
+        if (*p != ']') continue;
+        n += (size_t)snprintf(text + n, sizeof text - n, "\n%s", key);
+        REQUIRE(n < sizeof text - 100);
+    }
+    text[n] = 0;
+    return text;
 }
 
 /* The same layers with checkpoint=1 in all sections that may have it. */

@@ -298,6 +298,13 @@ static void flatten(struct ampk_context *c, const struct ampk_tensor *src, int s
     strike(dst, amax);
 }
 
+static void fold(struct ampk_context *c, const struct ampk_tensor *dy, int size, int stride,
+                 int pad, const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)
+{
+    real->fold(c, dy, size, stride, pad, dx, accumulate, amax);
+    strike(dx, amax);
+}
+
 static void avgpool_forward(struct ampk_context *c, const struct ampk_tensor *x,
                             const struct ampk_tensor *y, uint32_t *amax)
 {
@@ -471,6 +478,7 @@ const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
     poisoned.shortcut_backward = shortcut_backward;
     poisoned.reorg = reorg;
     poisoned.flatten = flatten;
+    poisoned.fold = fold;
     poisoned.avgpool_forward = avgpool_forward;
     poisoned.avgpool_backward = avgpool_backward;
     poisoned.dropout = dropout;

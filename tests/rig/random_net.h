@@ -19,7 +19,8 @@ enum {
     NET_OVERRIDES = 128,
     NET_NO_1X1 = 256, /* stock Darknet's CPU code overwrites their input's delta */
     NET_FREEZE = 512,
-    NET_EVERYTHING = 255
+    NET_LOCAL = 1024,
+    NET_EVERYTHING = 255 | NET_LOCAL
 };
 
 #define RANDOM_NET_SIZE 8192
@@ -64,10 +65,23 @@ static void random_deconvolution(char *text, unsigned features)
     random_freeze(text, features);
 }
 
+/* Darknet's is right only without padding, and with 1 where size is 3. */
+static void random_local(char *text, unsigned features)
+{
+    int size = random_from(1, 3);
+    random_append(text, "[local]\nsize=%d\nfilters=%d\nstride=%d\npad=%d\nactivation=%s\n", size,
+                  random_from(1, 5), random_from(1, 2), size == 3, random_activation());
+    random_freeze(text, features);
+}
+
 static void random_convolution(char *text, unsigned features)
 {
     if (random_below(5) == 0) {
         random_deconvolution(text, features);
+        return;
+    }
+    if (features & NET_LOCAL && random_below(8) == 0) {
+        random_local(text, features);
         return;
     }
     int size = random_below(3) * 2 + 1;
@@ -137,7 +151,8 @@ static void random_shape_layer(char *text, int layers)
 static void random_native(char *text)
 {
     static const char *const kinds[] = {"[lrn]\nsize=3\n", "[batchnorm]\n", "[l2norm]\n",
-                                        "[local]\nfilters=3\nsize=1\nactivation=linear\n",
+                                        "[convolutional]\nfilters=3\nsize=1\nsmooth=1\n"
+                                        "activation=linear\n",
                                         "[softmax]\nnoloss=1\n"};
     random_append(text, "%s", kinds[random_below(5)]);
 }

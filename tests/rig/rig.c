@@ -63,40 +63,37 @@ static void forward_loss(struct rig *r, int i, const float *x, bool train)
     }
 }
 
-/* One location of a [local] with size=1: a matrix of filters x c. */
-struct local_location {
+/* Of a convolution with size=1: a matrix of filters x c for every pixel. */
+struct matrix_at {
     float *weights, *biases, *x, *y;
     int c, filters;
     size_t stride; /* between channels */
 };
 
-static struct local_location local_at(const struct rig *r, int i, int image, int location, float *x,
-                                      float *y, const struct amp_param *p, bool gradients)
+static struct matrix_at matrix_at(const struct rig *r, int i, int image, int pixel, float *x,
+                                  float *y, const struct amp_param *p, bool gradients)
 {
     const struct amp_layer_desc *l = &r->net->layers[i];
-    size_t cells = (size_t)l->w * (size_t)l->h, at = (size_t)location;
-    float *weights = gradients ? p[0].grad : p[0].value;
-    float *biases = gradients ? p[1].grad : p[1].value;
-    return (struct local_location){
-        .weights = weights + at * (size_t)l->filters * (size_t)l->c,
-        .biases = biases + at,
-        .x = x + (size_t)image * (size_t)l->inputs + at,
-        .y = y + (size_t)image * (size_t)l->outputs + at,
+    return (struct matrix_at){
+        .weights = gradients ? p[0].grad : p[0].value,
+        .biases = gradients ? p[1].grad : p[1].value,
+        .x = x + (size_t)image * (size_t)l->inputs + (size_t)pixel,
+        .y = y + (size_t)image * (size_t)l->outputs + (size_t)pixel,
         .c = l->c,
         .filters = l->filters,
-        .stride = cells,
+        .stride = (size_t)l->w * (size_t)l->h,
     };
 }
 
-static void forward_local(struct rig *r, int i, float *x)
+static void forward_convolution(struct rig *r, int i, float *x)
 {
     const struct amp_layer_desc *l = &r->net->layers[i];
     const struct amp_param *p = &r->graph->params[r->bindings[i].first_param];
     for (int n = 0; n < r->net->batch; n++)
         for (int at = 0; at < l->w * l->h; at++) {
-            struct local_location o = local_at(r, i, n, at, x, r->bindings[i].output, p, false);
+            struct matrix_at o = matrix_at(r, i, n, at, x, r->bindings[i].output, p, false);
             for (int k = 0; k < o.filters; k++) {
-                double sum = o.biases[(size_t)k * o.stride];
+                double sum = o.biases[k];
                 for (int c = 0; c < o.c; c++)
                     sum += (double)o.weights[k * o.c + c] * (double)o.x[(size_t)c * o.stride];
                 o.y[(size_t)k * o.stride] = (float)sum;
@@ -104,18 +101,18 @@ static void forward_local(struct rig *r, int i, float *x)
         }
 }
 
-static void backward_local(struct rig *r, int i, float *x, float *dx)
+static void backward_convolution(struct rig *r, int i, float *x, float *dx)
 {
     const struct amp_layer_desc *l = &r->net->layers[i];
     const struct amp_param *p = &r->graph->params[r->bindings[i].first_param];
     for (int n = 0; n < r->net->batch; n++)
         for (int at = 0; at < l->w * l->h; at++) {
-            struct local_location g = local_at(r, i, n, at, x, r->bindings[i].delta, p, true);
-            struct local_location w = local_at(r, i, n, at, x, r->bindings[i].delta, p, false);
+            struct matrix_at g = matrix_at(r, i, n, at, x, r->bindings[i].delta, p, true);
+            struct matrix_at w = matrix_at(r, i, n, at, x, r->bindings[i].delta, p, false);
             float *to = dx ? dx + (size_t)n * (size_t)l->inputs + (size_t)at : NULL;
             for (int k = 0; k < g.filters; k++) {
                 float d = g.y[(size_t)k * g.stride];
-                g.biases[(size_t)k * g.stride] += d;
+                g.biases[k] += d;
                 for (int c = 0; c < g.c; c++) {
                     g.weights[k * g.c + c] += d * g.x[(size_t)c * g.stride];
                     if (to) to[(size_t)c * g.stride] += d * w.weights[k * g.c + c];
@@ -140,8 +137,8 @@ static void native_forward(void *user, int i, float *x, bool train)
     const struct amp_layer_desc *l = &r->net->layers[i];
     if (amp_layer_is_loss(l))
         forward_loss(r, i, x, train);
-    else if (l->type == AMP_LOCAL)
-        forward_local(r, i, x);
+    else if (l->type == AMP_CONVOLUTIONAL)
+        forward_convolution(r, i, x);
     else if (l->type == AMP_CROP)
         forward_crop(r, i, x);
     else if (r->recurrent[i])
@@ -157,8 +154,8 @@ static void native_backward(void *user, int i, float *x, float *dx)
     const struct amp_layer_desc *l = &r->net->layers[i];
     const float *d = r->bindings[i].delta;
     bool overwrites = l->type == AMP_NORMALIZATION || l->type == AMP_BATCHNORM;
-    if (l->type == AMP_LOCAL) {
-        backward_local(r, i, x, dx);
+    if (l->type == AMP_CONVOLUTIONAL) {
+        backward_convolution(r, i, x, dx);
         return;
     }
     if (r->recurrent[i]) {
@@ -434,7 +431,7 @@ float *rig_gradient(struct rig *r, int param)
     float *gradient = allocate(p->n, sizeof *gradient);
     if (p->grad)
         memcpy(gradient, p->grad, p->n * sizeof *gradient);
-    else if (r->plan->layers[p->layer].backward)
+    else if (r->plan->layers[p->layer].backward && !r->plan->layers[p->layer].frozen)
         r->backend->conv_weight_gradients(
             r->context, &(struct ampk_weight_gradient){node->conv, gradient, NULL}, 1, 1, false);
     return gradient;

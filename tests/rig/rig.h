@@ -4,7 +4,7 @@
  *   loss layers              output = input, loss += (input - truth)^2 / 2, delta = truth - input
  *   [lrn] [batchnorm]        output = f(input); backward OVERWRITES its input's delta
  *   [l2norm] [softmax]       the same f; backward adds to it
- *   [local] with size=1      weights of its own; gradients are added to the params' grad
+ *   [convolutional], smooth  a linear one with size=1: weights; gradients are added to the params'
  *   [crop]                   the upper left part of its input; no delta
  *   recurrent layers         as recurrent.h says; without batch-norm
  *

@@ -116,17 +116,26 @@ AMP_TEST(more_processes_than_passes)
         }
 }
 
+/* What is said where `size` processes cannot have as many passes each. */
+static const char *uneven(int batch, int subdivisions, int size)
+{
+    static char text[200];
+    const char *allowed;
+    CHECK_INT(amp_share_check_even(batch, subdivisions, size, text, sizeof text), -1);
+    allowed = strstr(text, "allowed: ");
+    CHECK(allowed && strstr(text, "amp_sync_bn=1"));
+    return allowed ? allowed + strlen("allowed: ") : "";
+}
+
 AMP_TEST(even_shares_are_listed)
 {
     char text[200];
-    amp_share_even(12, 2, text, sizeof text);
-    CHECK_STR(text, "2, 4, 6, 12");
-    amp_share_even(12, 3, text, sizeof text);
-    CHECK_STR(text, "3, 6, 12");
-    amp_share_even(8, 3, text, sizeof text);
-    CHECK_STR(text, "");
-    amp_share_even(7, 7, text, sizeof text);
-    CHECK_STR(text, "7");
+    CHECK_STR(uneven(12, 3, 2), "2, 4, 6, 12");
+    CHECK_STR(uneven(12, 4, 3), "3, 6, 12");
+    CHECK_STR(uneven(8, 4, 3), "none with batch=8; change that to a multiple of 3");
+    CHECK_STR(uneven(7, 1, 7), "7");
+    CHECK_INT(amp_share_check_even(12, 6, 3, text, sizeof text), 0);
+    CHECK_INT(amp_share_check_even(7, 7, 7, text, sizeof text), 0);
 }
 
 AMP_TEST(what_is_possible_is_listed)

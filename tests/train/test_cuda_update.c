@@ -379,10 +379,11 @@ AMP_TEST(clipping_does_not_see_the_loss_scale)
         network *net[2];
         for (int large = 0; large < 2; large++) {
             char all[200];
-            snprintf(all, sizeof all, "%s" CLIPS "amp_dtype=fp32\nloss_scale=%d\n", keys[i],
-                     large ? 65536 : 16);
-            net[large] = parse_way(all, DETECTOR, true);
+            int scale = large ? 65536 : 16;
+            snprintf(all, sizeof all, "%s" CLIPS "loss_scale=%d\n", keys[i], scale);
+            net[large] = parse_way(all, everywhere(DETECTOR, "mixed_precision=0"), true);
             steps(net[large], 3);
+            CHECK_NEAR(amp_session_of(net[large]->layers)->step.scaler.scale, scale, 0);
         }
         CHECK(amp_session_of(net[0]->layers)->kept->counts.clipped > 0);
         CHECK_SAME(net[0], net[1]);

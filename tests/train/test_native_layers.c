@@ -1,4 +1,5 @@
-/* Training of every layer type that Darknet runs itself, and of deconvolutions, attached. Each
+/* Training of every layer type that Darknet runs itself, and of deconvolutional and
+ * local ones, attached. Each
  * small net is trained on the same random numbers by Darknet alone, and with mixed_precision=1 in
  * FP32 at several loss scales, with a step that is skipped, and in FP16, also with a backward that
  * runs again in every pass. */
@@ -140,7 +141,7 @@ static void add(struct record *r, int layer, const char *what, float *live, int 
 static bool is_ours(const layer *l)
 {
     if (l->type == CONVOLUTIONAL) return !l->binary && !l->xnor;
-    return l->type == DECONVOLUTIONAL || l->type == CONNECTED;
+    return l->type == DECONVOLUTIONAL || l->type == LOCAL || l->type == CONNECTED;
 }
 
 static int parts_of(layer *l, layer *parts[MAX_PARTS])
@@ -577,10 +578,18 @@ LAYER_TEST(local, IMAGES, BETWEEN("[local]\nfilters=3\nsize=3\npad=1\nactivation
 #define DECONV "[deconvolutional]\nfilters=2\nsize=3\nstride=2\npadding=1\nactivation=tanh\n"
 LAYER_TEST(deconvolutional, IMAGES, BETWEEN(DECONV), NUMBERS)
 LAYER_TEST(deconvolutional_batchnorm, IMAGES, BETWEEN(DECONV "batch_normalize=1\n"), NUMBERS)
-/* Strides, windows and paddings that do not fit each other, channels that fill a processor's blocks
- * of BF16 and that do not. Of BF16, whose values are 2^-8 apart, only a gradient that is missing or
- * misplaced is told from rounding. */
-static void deconvolution_in_every_dtype(void)
+/* Darknet leaves 0 in all places but the first. */
+static void fill_places(network *net)
+{
+    for (layer *l = net->layers; l < net->layers + net->n; l++)
+        for (int i = 0; l->type == LOCAL && i < l->outputs * l->c * l->size * l->size; i++)
+            l->weights[i] = (float)test_uniform(-.3, .3);
+}
+
+/* A layer between others, after one with channels that fill a processor's blocks of BF16 or that do
+ * not. Of BF16, whose values are 2^-8 apart, only a gradient that is missing or misplaced is told
+ * from rounding. */
+static void check_every_dtype(const char *layer)
 {
     static const struct {
         const char *dtype;
@@ -589,18 +598,14 @@ static void deconvolution_in_every_dtype(void)
     char layers[1000], keys[100];
     struct record start, stock, other;
     struct passes p;
-    int size = 1 + (int)(test_random() % 5), pad = (int)(test_random() % (unsigned)size);
-    int filters = test_random() % 2 ? 16 : 1 + (int)(test_random() % 5);
     snprintf(layers, sizeof layers,
-             "[convolutional]\nfilters=%d\nsize=3\npad=1\nactivation=tanh\n"
-             "[deconvolutional]\nfilters=%d\nsize=%d\nstride=%d\npadding=%d\nactivation=tanh\n"
-             "batch_normalize=%d\n[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n"
-             "[cost]\n",
-             test_random() % 2 ? 16 : 3, filters, size, 1 + (int)(test_random() % 3), pad,
-             (int)(test_random() % 2));
+             "[convolutional]\nfilters=%d\nsize=3\npad=1\nactivation=tanh\n%s"
+             "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n[cost]\n",
+             test_random() % 2 ? 16 : 3, layer);
     struct subject t = {IMAGES, layers, NUMBERS};
     srand((unsigned)test_random());
     network *net = parse(&t, "", "");
+    fill_places(net);
     list_net(&start, net);
     keep(&start);
     draw_passes(t.truth, net, &p);
@@ -620,11 +625,41 @@ static void deconvolution_in_every_dtype(void)
     scratch_empty();
 }
 
+static int random_filters(void)
+{
+    return test_random() % 2 ? 16 : 1 + (int)(test_random() % 5);
+}
+
+/* Strides, windows and paddings that do not fit each other. */
 AMP_TEST(deconvolutional_in_every_dtype)
 {
+    char layer[200];
     gpu_index = -1; /* in a GPU build */
-    for (int i = 0; i < 12; i++)
-        deconvolution_in_every_dtype();
+    for (int i = 0; i < 12; i++) {
+        int size = 1 + (int)(test_random() % 5), pad = (int)(test_random() % (unsigned)size);
+        snprintf(layer, sizeof layer,
+                 "[deconvolutional]\nfilters=%d\nsize=%d\nstride=%d\npadding=%d\nactivation=tanh\n"
+                 "batch_normalize=%d\n",
+                 random_filters(), size, 1 + (int)(test_random() % 3), pad,
+                 (int)(test_random() % 2));
+        check_every_dtype(layer);
+    }
+}
+
+/* Windows that Darknet gets right. It needs the workspace of the second convolution. */
+AMP_TEST(local_in_every_dtype)
+{
+    char layer[300];
+    gpu_index = -1; /* in a GPU build */
+    for (int i = 0; i < 12; i++) {
+        int size = 1 + (int)(test_random() % 4), pad = size == 3 && test_random() % 2;
+        snprintf(layer, sizeof layer,
+                 "[convolutional]\nfilters=16\nsize=3\npad=1\nactivation=tanh\n"
+                 "[convolutional]\nfilters=%d\nsize=3\npad=1\nactivation=tanh\n"
+                 "[local]\nfilters=%d\nsize=%d\nstride=%d\npad=%d\nactivation=tanh\n",
+                 random_filters(), random_filters(), size, 1 + (int)(test_random() % 3), pad);
+        check_every_dtype(layer);
+    }
 }
 
 LAYER_TEST(binary, IMAGES, BETWEEN(CONV(3) "binary=1\nbatch_normalize=1\n"), NUMBERS)

@@ -16,21 +16,6 @@ static network *train(const char *keys, const char *layers, int n)
 
 /* ---- the loss scale ---- */
 
-/* The same layers with a key in each of those sections that may have it. */
-static const char *everywhere(const char *layers, const char *key)
-{
-    static char text[8192];
-    size_t n = 0;
-    for (const char *p = layers; *p; p++) {
-        text[n++] = *p;
-        if (*p != ']') continue;
-        n += (size_t)snprintf(text + n, sizeof text - n, "\n%s", key);
-        REQUIRE(n < sizeof text - 100);
-    }
-    text[n] = 0;
-    return text;
-}
-
 static void check_fp32_layers(const char *layers, const char *adam)
 {
     char keys[200];

@@ -91,6 +91,7 @@ static void scale_layer(network *net, int i, float factor)
 {
     layer *l = &net->layers[i];
     int n = l->type == CONNECTED ? l->inputs * l->outputs : l->nweights;
+    if (l->type == LOCAL) n = l->c * l->size * l->size * l->outputs;
     for (int k = 0; k < n; k++)
         l->weights[k] *= factor;
 }
@@ -144,6 +145,11 @@ static void check_demotion(const char *keys, const char *layers, int i)
     free_network(before);
 }
 
+#define LOCAL_NET                                                                                  \
+    CONV(6, NORMALIZED "stride=2\n")                                                               \
+    LOCAL_LAYER(4, "stride=2\n")                                                                   \
+    "[batchnorm]\n[connected]\noutput=5\nactivation=linear\n[cost]\n"
+
 AMP_TEST(a_layer_that_overflows_in_forward_goes_on_in_fp32)
 {
     static const char keys[] = MIXED "loss_scale=256\n";
@@ -154,6 +160,7 @@ AMP_TEST(a_layer_that_overflows_in_forward_goes_on_in_fp32)
     check_demotion(adam, CLASSIFIER, 0);
     check_demotion(keys, CLASSIFIER, 5); /* deconvolutional */
     check_demotion(keys, CLASSIFIER, 7); /* connected */
+    check_demotion(keys, LOCAL_NET, 1);
 }
 
 /* The second pass: what the first one found is dropped with it. */

@@ -7,7 +7,10 @@
  *      pass       column-major product            first factor   second   result
  *      forward    y  = weights^T * x              weights, T     x        columns x rows
  *      data       dx = weights   * dy             weights        dy       depth x rows
- *      weights    dw = x         * dy^T           x              dy, T    depth x columns */
+ *      weights    dw = x         * dy^T           x              dy, T    depth x columns
+ *
+ * With several products (the groups of a convolution) x, y and their gradients have the rows of all
+ * of them side by side. */
 #include "libraries.h"
 
 #include <cuda_runtime_api.h>
@@ -33,18 +36,39 @@ static cudaDataType_t data_type(enum ampk_dtype t)
     return t == AMPK_FP16 ? CUDA_R_16F : t == AMPK_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
+/* Column-major, of the first product; the others' begin `apart` elements further each. */
+struct placed {
+    uint64_t rows, columns;
+    int64_t pitch, apart;
+};
+
+static bool make_layout(cublasLtMatrixLayout_t *layout, cudaDataType_t type, struct placed p,
+                        int32_t count)
+{
+    return !cublasLtMatrixLayoutCreate(layout, type, p.rows, p.columns, p.pitch) &&
+           (count == 1 ||
+            (!cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                               sizeof count) &&
+             !cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                               &p.apart, sizeof p.apart)));
+}
+
 static bool make_layouts(struct ampk_gemm *g, const struct ampk_tc_problem *p,
                          const struct ampk_tc_matrix *m)
 {
     cudaDataType_t operand = data_type(ampk_tc_operand(p->compute)), result = data_type(p->result);
-    uint64_t rows = m->rows, depth = (uint64_t)m->depth, columns = (uint64_t)m->columns;
+    int64_t depth = m->depth, columns = m->columns;
+    struct placed x = {(uint64_t)depth, m->rows, depth * m->count, depth};
+    struct placed y = {(uint64_t)columns, m->rows, columns * m->count, columns};
+    struct placed w = {(uint64_t)depth, (uint64_t)columns, depth, depth * columns};
     bool gradient = p->pass == AMPK_TC_WEIGHTS, forward = p->pass == AMPK_TC_FORWARD;
-    uint64_t a_columns = gradient ? rows : columns, b_rows = forward ? depth : columns;
-    uint64_t result_rows = forward ? columns : depth, result_columns = gradient ? columns : rows;
-    return !cublasLtMatrixLayoutCreate(&g->a, operand, depth, a_columns, (int64_t)depth) &&
-           !cublasLtMatrixLayoutCreate(&g->b, operand, b_rows, rows, (int64_t)b_rows) &&
-           !cublasLtMatrixLayoutCreate(&g->result, result, result_rows, result_columns,
-                                       (int64_t)result_rows);
+    return make_layout(&g->a, operand, gradient ? x : w, m->count) &&
+           make_layout(&g->b, operand, forward ? x : y, m->count) &&
+           make_layout(&g->result, result,
+                       gradient  ? w
+                       : forward ? y
+                                 : x,
+                       m->count);
 }
 
 /* FAST_TF32 only if the user asked for TF32: plain 32F sums FP32 and 16-bit operands alike in

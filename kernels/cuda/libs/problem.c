@@ -29,17 +29,21 @@ struct ampk_tc_problem ampk_conv_problem(const struct ampk_conv_shape *s, enum a
 }
 
 /* Two shapes qualify: 1x1 windows by 1 (each pixel is a row) and windows of a whole image (each
- * image is a row: connected layers). A problem with sums does not: cuBLASLt has no such epilogue,
- * cuDNN does. */
+ * image is a row: connected layers). Of the former also groups, if each begins where every address
+ * has to. A problem with sums does not: cuBLASLt has no such epilogue, cuDNN does. */
 bool ampk_tc_is_matrix(const struct ampk_tc_problem *p, struct ampk_tc_matrix *m)
 {
-    if (p->groups != 1 || p->pad || p->sums) return false;
+    if (p->pad || p->sums) return false;
+    int multiple = 16 / (int)ampk_dtype_bytes(ampk_tc_operand(p->compute));
+    int c = p->c / p->groups, k = p->k / p->groups;
     bool pixels = p->kh == 1 && p->kw == 1 && p->stride == 1;
-    bool image = p->kh == p->h && p->kw == p->w;
-    if (!pixels && !image) return false;
+    bool image = p->kh == p->h && p->kw == p->w && p->groups == 1;
+    bool aligned = p->groups == 1 || (c % multiple == 0 && k % multiple == 0);
+    if (!(pixels && aligned) && !image) return false;
     m->rows = image ? (size_t)p->n : (size_t)p->n * p->h * p->w;
-    m->depth = p->c * p->kh * p->kw;
-    m->columns = p->k;
+    m->depth = c * p->kh * p->kw;
+    m->columns = k;
+    m->count = p->groups;
     return true;
 }
 

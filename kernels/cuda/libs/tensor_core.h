@@ -62,7 +62,8 @@ struct ampk_tc_problem ampk_conv_problem(const struct ampk_conv_shape *, enum am
  * in the forward pass, rows x depth times depth x columns. */
 struct ampk_tc_matrix {
     size_t rows;        /* images, or images times pixels */
-    int depth, columns; /* input and output values of one row */
+    int depth, columns; /* input and output values of one row, in one group */
+    int count;          /* of such products: groups, which lie side by side in a row of x and y */
 };
 /* False if the problem is no matrix product. */
 bool ampk_tc_is_matrix(const struct ampk_tc_problem *, struct ampk_tc_matrix *);

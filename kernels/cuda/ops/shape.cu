@@ -1,5 +1,5 @@
-/* Upsample, shortcut, reorg, flatten: operations that move or add values between tensors of other
- * shapes. The rules of sampling and permutation are Darknet's. */
+/* Upsample, shortcut, reorg, flatten, unfold: operations that move or add values between tensors of
+ * other shapes. The rules of sampling and permutation are Darknet's. */
 #include "activation.h"
 #include "rows.h"
 
@@ -257,6 +257,62 @@ struct flatten_map {
     }
 };
 
+/* ---- unfold ---- */
+
+/* Windows of x, one for each pixel of y. */
+struct unfolding {
+    int size, stride, pad;
+    ampk_sides x, y;
+};
+
+/* A thread has a channel of a window: the pixel of x that it shows, or 0. */
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    unfold_windows(ampk_cover cover, unfolding u, ampk_view x, ampk_view y)
+{
+    unsigned channel = ampk_channel<ampk_any>(cover);
+    if (channel >= cover.channels) return;
+    int tap = (int)channel % (u.size * u.size);
+    for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        ampk_pixel at(row, u.y);
+        int h = at.h * u.stride - u.pad + tap / u.size, w = at.w * u.stride - u.pad + tap % u.size;
+        float v[1] = {0};
+        if (h >= 0 && h < u.x.h && w >= 0 && w < u.x.w)
+            ampk_any::load(x, ampk_row_of(at.image, h, w, u.x), channel / (u.size * u.size), v);
+        ampk_any::store(y, row, channel, v);
+    }
+}
+
+/* The first window that sees a row or column, counted from the padding's first. */
+static __device__ __forceinline__ int first_window(int at, const unfolding &u)
+{
+    return at < u.size ? 0 : (at - u.size) / u.stride + 1;
+}
+
+/* A thread has a pixel of dx, and adds up what the windows that see it got. */
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    fold_windows(ampk_cover cover, unfolding u, ampk_view dy, ampk_view dx, bool accumulate,
+                 uint32_t *amax)
+{
+    unsigned channel = ampk_channel<ampk_any>(cover);
+    uint32_t largest = 0;
+    if (channel < cover.channels)
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+            ampk_pixel at(row, u.x);
+            int h = at.h + u.pad, w = at.w + u.pad;
+            float sum[1] = {0};
+            for (int i = first_window(h, u); i < u.y.h && i * u.stride <= h; i++)
+                for (int j = first_window(w, u); j < u.y.w && j * u.stride <= w; j++) {
+                    int tap = (h - i * u.stride) * u.size + w - j * u.stride;
+                    float v[1];
+                    ampk_any::load(dy, ampk_row_of(at.image, i, j, u.y),
+                                   channel * (unsigned)(u.size * u.size) + (unsigned)tap, v);
+                    sum[0] += v[0];
+                }
+            largest = ampk_put<ampk_any>(dx, row, channel, sum, accumulate, largest);
+        }
+    ampk_raise_amax(amax, largest);
+}
+
 /* ---- operations ---- */
 
 static struct ampk_sides sides_of(const struct ampk_tensor *t)
@@ -379,4 +435,23 @@ extern "C" void ampk_cuda_flatten(struct ampk_context *ctx, const struct ampk_te
 {
     struct flatten_map map = {(unsigned)size, (unsigned)layers, forward != 0};
     run_permute(ctx, map, src, dst, accumulate, amax);
+}
+
+extern "C" void ampk_cuda_unfold(struct ampk_context *ctx, const struct ampk_tensor *x, int size,
+                                 int stride, int pad, const struct ampk_tensor *y)
+{
+    struct unfolding u = {size, stride, pad, sides_of(x), sides_of(y)};
+    struct ampk_cover cover = ampk_cover_map<ampk_any>(ampk_pixel_count(y), y->c);
+    AMPK_LAUNCH(unfold_windows, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover, u,
+                ampk_pixels(x), ampk_pixels(y));
+}
+
+extern "C" void ampk_cuda_fold(struct ampk_context *ctx, const struct ampk_tensor *dy, int size,
+                               int stride, int pad, const struct ampk_tensor *dx, bool accumulate,
+                               uint32_t *amax)
+{
+    struct unfolding u = {size, stride, pad, sides_of(dx), sides_of(dy)};
+    struct ampk_cover cover = ampk_cover_map<ampk_any>(ampk_pixel_count(dx), dx->c);
+    AMPK_LAUNCH(fold_windows, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover, u,
+                ampk_pixels(dy), ampk_pixels(dx), accumulate, amax);
 }

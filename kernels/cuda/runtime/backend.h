@@ -25,7 +25,7 @@
     X(maxpool_index_bytes) X(maxpool_forward) X(maxpool_backward)                                  \
     X(avgpool_forward) X(avgpool_backward)                                                         \
     /* ops/shape.cu */                                                                             \
-    X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
+    X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten) X(unfold) X(fold)     \
     /* ops/pointwise.cu */                                                                         \
     X(dropout) X(dropout_draw) X(clip) X(activation_forward) X(activation_backward)                \
     /* ops/heads.cu */ X(yolo_forward) X(yolo_loss) X(region_forward) X(region_loss)               \

@@ -25,6 +25,10 @@ typedef enum {
     CUBLASLT_MATMUL_DESC_TRANSB = 4,
 } cublasLtMatmulDescAttributes_t;
 typedef enum {
+    CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,
+    CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET = 6,
+} cublasLtMatrixLayoutAttribute_t;
+typedef enum {
     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
     CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,
@@ -59,6 +63,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatm
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *, cudaDataType, uint64_t rows,
                                           uint64_t columns, int64_t pitch);
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t);
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t,
+                                                cublasLtMatrixLayoutAttribute_t, const void *,
+                                                size_t);
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *);
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t);
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,

@@ -14,6 +14,8 @@ struct layout {
     cudaDataType_t type;
     uint64_t rows, columns;
     int64_t pitch;
+    int32_t count; /* of matrices */
+    int64_t apart;
 };
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *product, cublasComputeType_t compute,
@@ -53,8 +55,22 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDa
                                           uint64_t rows, uint64_t columns, int64_t pitch)
 {
     struct layout *l = calloc(1, sizeof *l);
-    *l = (struct layout){type, rows, columns, pitch};
+    *l = (struct layout){type, rows, columns, pitch, 1, 0};
     *layout = (cublasLtMatrixLayout_t)l;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void *value, size_t size)
+{
+    struct layout *l = (struct layout *)layout;
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && size == sizeof l->count)
+        memcpy(&l->count, value, size);
+    else if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && size == sizeof l->apart)
+        memcpy(&l->apart, value, size);
+    else
+        TEST_FAIL("attribute %d of %zu bytes", (int)attribute, size);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -148,13 +164,20 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     CHECK_INT(workspace_bytes, 500);
     CHECK_INT(algorithm->data[0], 0x1234);
     CHECK(c == d && c_layout == d_layout);
-    for (uint64_t column = 0; column < ld->columns; column++)
-        for (uint64_t row = 0; row < ld->rows; row++) {
-            float *to = (float *)d + column * (uint64_t)ld->pitch + row, sum = 0;
-            for (uint64_t i = 0; i < inner; i++)
-                sum += element(a, la, p->turn_a, row, i) * element(b, lb, p->turn_b, i, column);
-            *to = *(const float *)alpha * sum + (*(const float *)beta ? *to : 0);
-        }
+    CHECK(la->count == ld->count && lb->count == ld->count);
+    for (int k = 0; k < ld->count; k++) {
+        const float *of_a = (const float *)a + k * la->apart,
+                    *of_b = (const float *)b + k * lb->apart;
+        for (uint64_t column = 0; column < ld->columns; column++)
+            for (uint64_t row = 0; row < ld->rows; row++) {
+                float *to = (float *)d + k * ld->apart + column * (uint64_t)ld->pitch + row;
+                float sum = 0;
+                for (uint64_t i = 0; i < inner; i++)
+                    sum += element(of_a, la, p->turn_a, row, i) *
+                           element(of_b, lb, p->turn_b, i, column);
+                *to = *(const float *)alpha * sum + (*(const float *)beta ? *to : 0);
+            }
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -175,13 +198,15 @@ static void fill(float *to)
         to[i] = (float)(int)(test_random() % 9) - 4; /* sums are exact */
 }
 
-/* The definition, on [rows][depth], [columns][depth], [rows][columns]. */
+/* The definition, on [rows][count][depth], [count][columns][depth], [rows][count][columns]. */
 static void multiply(enum ampk_tc_pass pass, const struct ampk_tc_matrix *m, float *to)
 {
     for (size_t row = 0; row < m->rows; row++)
-        for (int column = 0; column < m->columns; column++)
+        for (int column = 0; column < m->columns * m->count; column++)
             for (int i = 0; i < m->depth; i++) {
-                size_t at_x = row * m->depth + i, at_y = row * m->columns + column;
+                int group = column / m->columns;
+                size_t at_x = (row * m->count + group) * m->depth + i;
+                size_t at_y = row * m->columns * m->count + column;
                 size_t at_weights = (size_t)column * m->depth + i;
                 if (pass == AMPK_TC_FORWARD)
                     to[at_y] += x[at_x] * weights[at_weights];
@@ -218,6 +243,7 @@ static void check_problem(const struct ampk_tc_problem *p)
     size_t count = p->pass == AMPK_TC_FORWARD ? m.rows * m.columns
                    : p->pass == AMPK_TC_DATA  ? m.rows * m.depth
                                               : (size_t)m.columns * m.depth;
+    count *= m.count;
     REQUIRE(count <= MOST);
     if (p->accumulate) memcpy(expected, result, sizeof expected);
     multiply(p->pass, &m, expected);
@@ -237,9 +263,10 @@ AMP_TEST(products_are_those_of_the_convolution)
         {2, 8, 3, 5, 12, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP32, false, false, false},
         {3, 4, 2, 3, 8, 2, 3, 1, 0, 1, AMPK_COMPUTE_FP32, false, false, false}, /* connected */
         {5, 16, 1, 1, 4, 1, 1, 1, 0, 1, AMPK_COMPUTE_TF32, false, false, false},
+        {1, 24, 1, 7, 12, 1, 1, 1, 0, 3, AMPK_COMPUTE_TF32, false, false, false}, /* groups */
     };
     fill(x), fill(weights), fill(y);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         for (int pass = AMPK_TC_FORWARD; pass <= AMPK_TC_WEIGHTS; pass++)
             for (int added = 0; added <= (pass == AMPK_TC_DATA); added++) {
                 struct ampk_tc_problem p =
@@ -253,10 +280,13 @@ AMP_TEST(other_convolutions_are_refused)
     static const struct ampk_conv_shape shapes[] = {
         {2, 8, 3, 5, 12, 1, 1, 2, 0, 1, AMPK_COMPUTE_FP16, false, false, false}, /* stride */
         {2, 8, 3, 5, 12, 1, 1, 1, 1, 1, AMPK_COMPUTE_FP16, false, false, false}, /* padding */
-        {2, 8, 3, 5, 12, 1, 1, 1, 0, 2, AMPK_COMPUTE_FP16, false, false, false}, /* groups */
+        /* groups that begin anywhere */
+        {2, 8, 3, 5, 16, 1, 1, 1, 0, 2, AMPK_COMPUTE_FP16, false, false, false},
+        {2, 16, 3, 5, 12, 1, 1, 1, 0, 2, AMPK_COMPUTE_FP16, false, false, false},
+        {2, 16, 2, 2, 16, 2, 2, 1, 0, 2, AMPK_COMPUTE_FP16, false, false, false},
         {2, 8, 3, 5, 12, 3, 3, 1, 0, 1, AMPK_COMPUTE_FP16, false, false, false}, /* window */
     };
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         char why[100] = "";
         struct ampk_tc_problem p = ampk_conv_problem(&shapes[i], AMPK_TC_FORWARD, AMPK_FP16, false);
         CHECK(ampk_gemm_create(&p, why, sizeof why) == NULL);
