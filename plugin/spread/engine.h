@@ -11,9 +11,10 @@
 #include <stdint.h>
 
 struct amp_engine {
-    /* Waits for all processes. *threads: beats may be sent and heard on another thread than the one
-     * that does the rest. -1 with the reason in err. */
-    int (*start)(int *rank, int *size, bool *threads, char *err, size_t err_size);
+    /* Waits for all processes, once they have found each other no longer than `timeout` seconds.
+     * *threads: beats may be sent and heard on another thread than the one that does the rest. -1
+     * with the reason in err. */
+    int (*start)(double timeout, int *rank, int *size, bool *threads, char *err, size_t err_size);
     /* Call it on all, when all have come to their end: the launcher then reports the status that
      * they exit with. */
     void (*end)(void);

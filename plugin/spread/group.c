@@ -10,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,9 +209,10 @@ static void exchange_members(uint64_t seed)
     gethostname(own.host, sizeof own.host - 1);
     sched_getaffinity(0, sizeof own.cores, &own.cores);
     own.seed = seed;
-    group.members = calloc((size_t)group.size, sizeof *group.members);
-    if (!group.members) group.calls.fail("out of memory");
-    amp_group_gather(&own, group.members, sizeof own);
+    struct member *all = calloc((size_t)group.size, sizeof *all);
+    if (!all) group.calls.fail("out of memory");
+    amp_group_gather(&own, all, sizeof own);
+    group.members = all; /* the beats' thread looks */
 }
 
 /* Without a thread of its own nobody beats. */
@@ -245,7 +247,7 @@ int amp_group_start(const struct amp_launch *launch, uint64_t seed, double timeo
                  amp_launcher_name(launch->launcher), launch->size, why);
         return -1;
     }
-    if (engine->start(&rank, &size, &group.threads, why, sizeof why)) {
+    if (engine->start(timeout, &rank, &size, &group.threads, why, sizeof why)) {
         snprintf(err, err_size, "%s", why);
         return -1;
     }
@@ -262,8 +264,8 @@ int amp_group_start(const struct amp_launch *launch, uint64_t seed, double timeo
     group.size = size;
     group.calls = *calls;
     group.timeout = timeout;
-    exchange_members(seed);
     start_beats();
+    exchange_members(seed); /* who does not come is lost already */
     return 0;
 }
 
@@ -284,7 +286,7 @@ int amp_group_size(void)
 
 const char *amp_group_host(int rank)
 {
-    return group.members ? group.members[rank].host : "";
+    return group.members ? group.members[rank].host : "an unknown host";
 }
 
 uint64_t amp_group_seed(void)
@@ -327,6 +329,29 @@ void amp_group_end(bool able, const char *why)
     amp_heartbeat_end(able, why);
 }
 
+/* MPI waits at its end, and nobody beats any more. */
+static void *watch_end(void *unused)
+{
+    char why[200];
+    sleep((unsigned)group.timeout);
+    snprintf(why, sizeof why,
+             "MPI has not come to its end for %.0f s (amp_rank_timeout): another process, or the "
+             "launcher, does not answer",
+             group.timeout);
+    group.calls.fail(why);
+    return unused;
+}
+
+static void end_engine(const struct amp_engine *engine)
+{
+    pthread_t watch;
+    bool watched = !pthread_create(&watch, NULL, watch_end, NULL);
+    engine->end();
+    if (!watched) return;
+    pthread_cancel(watch);
+    pthread_join(watch, NULL);
+}
+
 void amp_group_leave(void)
 {
     const struct amp_engine *engine = group.engine;
@@ -336,5 +361,5 @@ void amp_group_leave(void)
     free(all);
     amp_heartbeat_stop();
     group.engine = NULL;
-    engine->end();
+    end_engine(engine);
 }

@@ -5,10 +5,12 @@
 #include "engine.h"
 
 #include <limits.h>
+#include <math.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static MPI_Comm all = MPI_COMM_NULL, beats = MPI_COMM_NULL;
 static MPI_Request request = MPI_REQUEST_NULL, hearing = MPI_REQUEST_NULL;
@@ -26,13 +28,29 @@ static struct {
     int *parts, *parts_at; /* and its part of `received` */
 } sum;
 
-/* Communicators of our own: the program may use MPI as well. */
-static int make(MPI_Comm *c)
+/* Communicators of our own: the program may use MPI as well. Nobody beats yet, so that whoever does
+ * not come cannot be named. */
+static int make(MPI_Comm *c, double timeout, char *err, size_t err_size)
 {
-    return MPI_Comm_dup(MPI_COMM_WORLD, c) || MPI_Comm_set_errhandler(*c, MPI_ERRORS_RETURN);
+    int done = 0;
+    double since = MPI_Wtime();
+    int failed = MPI_Comm_idup(MPI_COMM_WORLD, c, &request);
+    while (!failed && !done && MPI_Wtime() - since < timeout) {
+        failed = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (!done) usleep(100);
+    }
+    if (failed || (done && MPI_Comm_set_errhandler(*c, MPI_ERRORS_RETURN)))
+        snprintf(err, err_size, "MPI has no communicator for us");
+    else if (!done)
+        snprintf(err, err_size,
+                 "another process has not come to the start of MPI for %.0f s (amp_rank_timeout)",
+                 timeout);
+    else
+        return 0;
+    return -1;
 }
 
-static int start(int *rank, int *size, bool *threads, char *err, size_t err_size)
+static int start(double timeout, int *rank, int *size, bool *threads, char *err, size_t err_size)
 {
     int running = 0, level, length;
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -42,10 +60,8 @@ static int start(int *rank, int *size, bool *threads, char *err, size_t err_size
         snprintf(err, err_size, "MPI does not start");
         return -1;
     }
-    if (make(&all) || make(&beats)) {
-        snprintf(err, err_size, "MPI has no communicator for us");
-        return -1;
-    }
+    if (running) timeout = HUGE_VAL; /* the program may let the others wait for one */
+    if (make(&all, timeout, err, err_size) || make(&beats, timeout, err, err_size)) return -1;
     *threads = level == MPI_THREAD_MULTIPLE;
     MPI_Comm_rank(all, rank);
     own_rank = *rank;

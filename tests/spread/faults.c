@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,42 @@ float *network_predict(network *net, float *input)
     *(void **)&next = dlsym(RTLD_NEXT, "network_predict");
     pause_in("network_predict", &calls);
     return next(net, input);
+}
+
+/* The name of a function of MPI: rank FAULT_RANK stops there. */
+static void stop_in(const char *where)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *stops = getenv("FAULT_RANK");
+    if (wants(where) && rank && stops && !strcmp(rank, stops)) raise(SIGSTOP);
+}
+
+/* Our first one after MPI_Init_thread. */
+int MPI_Comm_idup(void *comm, void *newcomm, void *request);
+int MPI_Comm_idup(void *comm, void *newcomm, void *request)
+{
+    int (*next)(void *, void *, void *);
+    *(void **)&next = dlsym(RTLD_DEFAULT, "PMPI_Comm_idup");
+    stop_in("MPI_Comm_idup");
+    return next(comm, newcomm, request);
+}
+
+/* Our last one before the first beat. */
+int MPI_Get_library_version(char *version, int *length);
+int MPI_Get_library_version(char *version, int *length)
+{
+    int (*next)(char *, int *);
+    *(void **)&next = dlsym(RTLD_DEFAULT, "PMPI_Get_library_version");
+    stop_in("MPI_Get_library_version");
+    return next(version, length);
+}
+
+int MPI_Finalize(void);
+int MPI_Finalize(void)
+{
+    int (*next)(void);
+    *(void **)&next = dlsym(RTLD_DEFAULT, "PMPI_Finalize");
+    stop_in("MPI_Finalize");
+    return next();
 }
 
 /* threads: MPI says that it has no MPI_THREAD_MULTIPLE. The numbers are Open MPI's. */

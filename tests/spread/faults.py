@@ -259,6 +259,23 @@ def check_without_threads(root):
                      said), said
 
 
+def check_start_and_end(root, ranks=None):
+    """A process that stops before its first beat, or after the last: all end, and what is saved stays."""
+    said_in = dict(MPI_Comm_idup="another process has not come to the start of MPI for 4 s (amp_rank_timeout)",
+                   MPI_Get_library_version="rank %d on an unknown host has not been heard of for 4 s (amp_rank_timeout), "
+                   "in iteration 0",
+                   MPI_Finalize="MPI has not come to its end for 4 s (amp_rank_timeout): another process, or the launcher, "
+                   "does not answer")
+    for rank in ranks or [DRAW.randrange(RANKS)]:
+        for where, words in said_in.items():
+            print("  rank %d stops in %s" % (rank, where))
+            folder = make(root / where / str(rank), KEYS)
+            said = end(start(folder, RANKS, program=STOCK,
+                             env=dict(FAULT=where, FAULT_RANK=str(rank), PRELOAD=FAULTS + ":" + PLUGIN)), 1)[1]
+            assert words.replace("%d", str(rank)) in said, said
+            assert (folder / "backup" / "toy_final.weights").exists() == (where == "MPI_Finalize"), said
+
+
 def check_drift(root):
     """Weights that are no longer the same everywhere end the run before they are saved: at iteration 100, or the last."""
     for last, iterations in (100, 1000000), (50, 50):
@@ -274,7 +291,8 @@ def check_drift(root):
 def main():
     processes.skip_without_mpi()
     print("AMP_TEST_SEED=%d" % SEED)
-    by_rank = [check_stopped, check_ends, check_killed, check_busy_rank_0, check_gone, check_memory, check_room]
+    by_rank = [check_stopped, check_ends, check_killed, check_busy_rank_0, check_gone, check_memory, check_room,
+               check_start_and_end]
     once = [check_late, check_without_threads, check_drift]
     chosen = [globals()[word] for word in sys.argv[6:] if word.startswith("check_")]  # of a developer
     every = "--all" in sys.argv
