@@ -18,6 +18,7 @@
 #include "parser.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -183,6 +184,16 @@ static bool is_second(int number)
     return number != SIGPIPE && number != SIGXCPU && now() - first / 256 >= SAME_REQUEST_MS;
 }
 
+/* Open MPI's mpirun reads no more of what its processes print (on a pseudoterminal and a pipe) once
+ * it ends them: whoever prints would wait until it is killed, and save nothing. So from now on
+ * writes do not wait, also the one that does now and is taken up again (SA_RESTART); lines may be
+ * lost. Not on the terminal of this process, which a shell shares. */
+static void print_without_waiting(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0 && tcgetpgrp(fd) < 0) fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+}
+
 static void say(const char *text)
 {
     if (amp_group_rank()) return;
@@ -199,8 +210,10 @@ static void on_signal(int number)
         signal(number, SIG_DFL);
         raise(number);
     } else if (atomic_compare_exchange_strong(&first, &none, now() * 256 + number)) {
-        say("\ndarknet-amp: told to stop: this iteration is finished and saved; a second signal "
-            "ends at once\n");
+        for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO && amp_group_is_on(); fd++)
+            print_without_waiting(fd);
+        say("\ndarknet-amp: told to stop: this iteration is finished first, then saved; a second "
+            "signal ends at once\n");
     } else if (is_second(number)) {
         _exit(128 + number);
     }

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -368,6 +369,27 @@ def check_stopped(root):
         assert pair(folder) == pair(whole), rank
 
 
+def check_launcher_stopped(root):
+    """A signal to mpirun, which then reads no more of what rank 0 prints: it saves all the same, and the run goes on
+    from there. mpirun gives it 10 s in place of 1, for a busy machine."""
+    whole = make(root / "whole", ORDERED, iterations=600)
+    train(whole, 0)
+    folders = {number: make(root / number.name, ORDERED, iterations=600) for number in (signal.SIGTERM, signal.SIGINT)}
+    started = [(number, start(folder, 2, env=dict(OMPI_MCA_odls_base_sigkill_timeout="10")))
+               for number, folder in folders.items()]
+    for number, process in started:
+        for line in process.stdout:
+            if line.startswith("4: "):
+                break
+        process.send_signal(number)
+        threading.Thread(target=process.stdout.read).start()
+    for number, process in started:
+        said, saved = process.stderr.read(), folders[number] / "backup" / "toy.backup"
+        assert process.wait() and saved.exists(), (number, said)
+        train(folders[number], 0, saved)
+        assert pair(folders[number]) == pair(whole), number
+
+
 def rank_of(pid):
     words = Path("/proc/%s/environ" % pid).read_bytes().split(b"\0")
     found = [word for word in words if word.startswith(b"OMPI_COMM_WORLD_RANK=")]
@@ -501,7 +523,7 @@ def main():
         checks = chosen or [
             check_one_of_one, check_part_of_a_step, check_other_state, check_other_ways_to_attach, check_default_order,
             check_scale, check_bytes, check_wire, check_without_seed, check_long, check_map, check_bad_label, check_failing,
-            check_stopped, check_diverged, check_refused_nets, check_refused, check_gpus, check_without_mpi]
+            check_stopped, check_launcher_stopped, check_diverged, check_refused_nets, check_refused, check_gpus, check_without_mpi]
         for check in checks:
             began = time.monotonic()
             check(root / check.__name__)

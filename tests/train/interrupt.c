@@ -107,7 +107,7 @@ AMP_TEST(the_step_is_finished_and_saved)
         snprintf(expected, sizeof expected, "stopped by %s after iteration 3. ", names[i]);
         CHECK_SAYS(text, expected);
         CHECK_SAYS(text, "a.cfg ./a.backup\n");
-        CHECK_SAYS(text, "told to stop: this iteration is finished and saved; ");
+        CHECK_SAYS(text, "told to stop: this iteration is finished first, then saved; ");
         CHECK_SAYS(text, "mixed precision: 3 iterations");
         check_same_pair("a.backup", "three.backup");
         CHECK_INT(run(resumed), ALIVE);
