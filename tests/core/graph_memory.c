@@ -91,8 +91,8 @@ static bool says_gradients(const char *error, double *mib)
     return !strncmp(end, after, strlen(after));
 }
 
-/* What is said of the gradients, whichever of their arrays finds no memory. Local layers have the
- * many parameters that no convolution keeps. */
+/* What is said of the gradients, whichever of their arrays finds no memory. A local layer has many
+ * biases, and biases no convolution keeps. */
 static double refused_mib(const char *keys, bool accumulate)
 {
     char text[1000];
@@ -117,12 +117,12 @@ static double refused_mib(const char *keys, bool accumulate)
  * are, the others. */
 AMP_TEST(the_gradients_that_found_no_memory_are_counted)
 {
-    const double convolutions = 512 * 3 * 11 * 11 + 3 * 512, others = 512 * 3 * 30 * 30 + 512 * 900,
+    const double weights = 512 * 3 * 11 * 11 + 3 * 512 + 512 * 3 * 30 * 30, others = 512 * 900,
                  mib = 1 << 18; /* floats */
-    CHECK_NEAR(refused_mib("", true), (convolutions + others) / mib, .06);
+    CHECK_NEAR(refused_mib("", true), (weights + others) / mib, .06);
     CHECK_NEAR(refused_mib("", false), others / mib, .06);
     CHECK_NEAR(refused_mib("clip_grad_norm=1\n", false), others / mib, .06);
-    CHECK_NEAR(refused_mib("optimizer=lars\n", false), (convolutions + others) / mib, .06);
+    CHECK_NEAR(refused_mib("optimizer=lars\n", false), (weights + others) / mib, .06);
 }
 
 /* And what the backend takes itself: a device with more and more memory. */

@@ -65,8 +65,9 @@ def unknown_names(page, known):
 
 def missing_tests(build):
     """In the tables of docs/reliability.md the second column names tests."""
-    listed = subprocess.run(["ctest", "--test-dir", build, "-N"], check=True, capture_output=True, text=True).stdout
-    tests = set(re.findall(r"^ *Test +#\d+: (\S+)$", listed, re.M))
+    # `ctest -N` would empty the log of the ctest that runs this.
+    tests = set(re.findall(r"^add_test\(\[=*\[(\w+)", "".join(p.read_text() for p in Path(build).rglob("CTestTestfile.cmake")), re.M))
+    assert tests, build
     text = (ROOT / "docs/reliability.md").read_text()
     for row in re.findall(r"^\| .*$", text, re.M):
         cell = row.split(" | ")[1]

@@ -17,8 +17,9 @@ TOOLS = ["awk", "basename", "cat", "dirname", "grep", "head", "mkdir", "nproc", 
 CALLED = 'echo "$what" >>calls\n[ "$what" != "$FAILS" ] || { echo "CMake Error: $SAYS"; exit 1; }\n'
 STANDINS = {
     "cmake": 'case $1 in --build) what="build $3" ;; *) what="configure $2" ;; esac\n'
-             'mkdir -p build/cuda/Testing/Temporary\n: >build/cuda/Testing/Temporary/LastTest.log\n' + CALLED,
-    "ctest": 'what="test $2"\n' + CALLED,
+             'mkdir -p build/cuda\n' + CALLED,
+    "ctest": 'what="test $2"; [ "$2" = cpu ] && log=build/Testing/Temporary || log=build/$2/Testing/Temporary\n'
+             'mkdir -p $log\necho "SKIPPED part of $2: why" >$log/LastTest.log\n' + CALLED,
     "clang-format": 'what=format\n[ "$1" = --version ] && { echo "version 14.0.6"; exit; }\n' + CALLED,
     "git": "printf 'a.c\\0'\n",
     "dpkg-query": "echo install ok installed\n",
@@ -56,6 +57,7 @@ CUDA = ["configure cuda", "build cuda", "test cuda"]
 
 status, calls, said = run()
 assert status == 0 and calls == ["format", *CPU, *CUDA], (calls, said)
+assert "SKIPPED part of cpu: why" in said and "SKIPPED part of cuda: why" in said, said
 for part, fails, ran in (("formatting", "format", ["format", *CPU, *CUDA]),
                          ("preset cpu", "build cpu", ["format", *CPU[:2], *CUDA]),
                          ("preset cuda", "configure cuda", ["format", *CPU, *CUDA[:1]]),
