@@ -13,13 +13,12 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 
 import processes
-from processes import DARKNET, FAST, OPEN_MPI, ORDERED, PLUGIN, STOCK, change, end, make, pair, rank_of, start, train
+from processes import DARKNET, FAST, OPEN_MPI, ORDERED, PLUGIN, STOCK, end, make, pair, rank_of, start, train
 
 FAULTS = sys.argv[5]
 SEED = int(os.environ.get("AMP_TEST_SEED", time.time_ns() // 1000 % 1000000))
@@ -294,14 +293,10 @@ def main():
     by_rank = [check_stopped, check_ends, check_killed, check_busy_rank_0, check_gone, check_memory, check_room,
                check_start_and_end]
     once = [check_late, check_without_threads, check_drift]
-    chosen = [globals()[word] for word in sys.argv[6:] if word.startswith("check_")]  # of a developer
-    every = "--all" in sys.argv
-    with tempfile.TemporaryDirectory() as root:
-        for check in chosen or (by_rank if every else by_rank + once):
-            began = time.monotonic()
-            folder = Path(root) / check.__name__
-            check(folder, range(RANKS)) if every else check(folder)
-            print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
+    if "--all" in sys.argv:
+        processes.run_checks(globals(), by_rank, range(RANKS))
+    else:
+        processes.run_checks(globals(), by_rank + once)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
 import processes
@@ -120,12 +118,7 @@ def check_mpich(root):
 
 def main():
     processes.skip_without_mpi()
-    chosen = [globals()[word] for word in sys.argv[6:] if word.startswith("check_")]  # of a developer
-    with tempfile.TemporaryDirectory() as root:
-        for check in chosen or (check_slurm, check_mpich):
-            began = time.monotonic()
-            check(Path(root) / check.__name__)
-            print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
+    processes.run_checks(globals(), (check_slurm, check_mpich))
 
 
 if __name__ == "__main__":

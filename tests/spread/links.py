@@ -16,7 +16,6 @@ import select
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -205,12 +204,7 @@ def main():
     processes.skip_without_mpi()
     skip_without_hosts()
     print("AMP_TEST_SEED=%d" % SEED)
-    chosen = [globals()[word] for word in sys.argv[5:] if word.startswith("check_")]  # of a developer
-    with tempfile.TemporaryDirectory() as root:
-        for check in chosen or [check_slow, check_cut]:
-            began = time.monotonic()
-            check(Path(root) / check.__name__)
-            print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
+    processes.run_checks(globals(), [check_slow, check_cut])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -259,14 +258,10 @@ def check_lost(root):
 def main():
     processes.skip_without_mpi()
     print("AMP_TEST_SEED=%d" % SEED)
-    chosen = [globals()[word] for word in sys.argv[8:] if word.startswith("check_")]  # of a developer
-    with tempfile.TemporaryDirectory() as root:
-        for check in chosen or ([check_lost, check_stage] if "--lost" in sys.argv else [
-                check_ordered, check_default, check_ahead, check_one_rank, check_demoted, check_during, check_statistics,
-                check_without, check_python_packages, check_one, check_different_calls]):
-            began = time.monotonic()
-            check(Path(root) / check.__name__)
-            print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
+    lost = [check_lost, check_stage]
+    others = [check_ordered, check_default, check_ahead, check_one_rank, check_demoted, check_during, check_statistics,
+              check_without, check_python_packages, check_one, check_different_calls]
+    processes.run_checks(globals(), lost if "--lost" in sys.argv else others)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,6 @@ sizes. The toy net has a residual layer.
 
 import signal
 import sys
-import tempfile
-import time
-from pathlib import Path
 
 import processes
 from processes import AMP, DROPOUT, FAST, ORDERED, change, make, pair, start, train
@@ -133,14 +130,9 @@ def check_sizes(root):
 
 def main():
     processes.skip_without_mpi()
-    chosen = [globals()[word] for word in sys.argv[5:] if word.startswith("check_")]  # of a developer
+    each = [check_each, check_one_pass_each, check_resumed_each, check_sizes]
     some = [check_some, check_more_processes_than_passes, check_resumed]
-    with tempfile.TemporaryDirectory() as root:
-        for check in chosen or ([check_each, check_one_pass_each, check_resumed_each, check_sizes]
-                                if "--all" in sys.argv else some):
-            began = time.monotonic()
-            check(Path(root) / check.__name__)
-            print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
+    processes.run_checks(globals(), each if "--all" in sys.argv else some)
 
 
 if __name__ == "__main__":

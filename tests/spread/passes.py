@@ -10,9 +10,6 @@ import math
 import shutil
 import struct
 import sys
-import tempfile
-import time
-from pathlib import Path
 
 import processes
 from processes import FAST, ORDERED, PLUGIN, STOCK, distance, end, make, pair, start, weights_of
@@ -145,12 +142,7 @@ def check_lost_loss(root):
 
 def main():
     processes.skip_without_mpi()
-    chosen = [globals()[word] for word in sys.argv[6:] if word.startswith("check_")]  # of a developer
-    with tempfile.TemporaryDirectory() as root:
-        for check in chosen or [check_sums, check_lost_loss]:
-            began = time.monotonic()
-            check(Path(root) / check.__name__)
-            print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
+    processes.run_checks(globals(), [check_sums, check_lost_loss])
 
 
 if __name__ == "__main__":

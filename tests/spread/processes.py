@@ -515,19 +515,22 @@ def skip_without_mpi():
         sys.exit(77)
 
 
+def run_checks(known, usual, *arguments):
+    """Each in a folder of its own. Words of the command line choose others, for a developer."""
+    chosen = [known[word] for word in sys.argv[1:] if word.startswith("check_")]
+    with tempfile.TemporaryDirectory() as root:
+        for check in chosen or usual:
+            began = time.monotonic()
+            check(Path(root) / check.__name__, *arguments)
+            print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
+
+
 def main():
     skip_without_mpi()
-    with tempfile.TemporaryDirectory() as root:
-        root = Path(root)
-        chosen = [globals()[word] for word in sys.argv[5:] if word.startswith("check_")]  # of a developer
-        checks = chosen or [
-            check_one_of_one, check_part_of_a_step, check_other_state, check_other_ways_to_attach, check_default_order,
-            check_scale, check_bytes, check_wire, check_without_seed, check_long, check_map, check_bad_label, check_failing,
-            check_stopped, check_launcher_stopped, check_diverged, check_refused_nets, check_refused, check_gpus, check_without_mpi]
-        for check in checks:
-            began = time.monotonic()
-            check(root / check.__name__)
-            print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
+    run_checks(globals(), [
+        check_one_of_one, check_part_of_a_step, check_other_state, check_other_ways_to_attach, check_default_order,
+        check_scale, check_bytes, check_wire, check_without_seed, check_long, check_map, check_bad_label, check_failing,
+        check_stopped, check_launcher_stopped, check_diverged, check_refused_nets, check_refused, check_gpus, check_without_mpi])
 
 
 if __name__ == "__main__":

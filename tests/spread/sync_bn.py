@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -182,13 +181,8 @@ def check_refused(root):
 def main():
     processes.skip_without_mpi()
     print("AMP_TEST_SEED=%d" % SEED)
-    chosen = [globals()[word] for word in sys.argv[7:] if word.startswith("check_")]  # of a developer
-    with tempfile.TemporaryDirectory() as root:
-        for check in chosen or [check_like_one, check_emulated, check_alone, check_scales, check_cost, check_resumed,
-                                check_map, check_bad_label, check_lost, check_refused]:
-            began = time.monotonic()
-            check(Path(root) / check.__name__)
-            print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
+    processes.run_checks(globals(), [check_like_one, check_emulated, check_alone, check_scales, check_cost, check_resumed,
+                                     check_map, check_bad_label, check_lost, check_refused])
 
 
 if __name__ == "__main__":
