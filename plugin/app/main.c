@@ -218,17 +218,15 @@ static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS};
 static unsigned char stack[STACK_BYTES]; /* the thread's own may be what cannot grow */
 static unsigned long limit;              /* MiB */
 
-/* MiB of address space in use, without asking for any. */
+/* MiB of address space in use, without asking for any. glibc's strtoul may be called in a handler.
+ */
 static unsigned long used(void)
 {
     char text[64] = "";
-    unsigned long pages = 0;
     int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-    for (ssize_t i = 0; i < n && text[i] >= '0' && text[i] <= '9'; i++)
-        pages = pages * 10 + (unsigned long)(text[i] - '0');
     if (fd >= 0) close(fd);
-    return pages * (unsigned long)sysconf(_SC_PAGESIZE) / MIB;
+    return n > 0 ? strtoul(text, NULL, 10) * (unsigned long)sysconf(_SC_PAGESIZE) / MIB : 0;
 }
 
 static void on_crash(int number)

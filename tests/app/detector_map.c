@@ -386,6 +386,26 @@ AMP_TEST(output_says_what_was_measured)
     leave_folder();
 }
 
+static char *report_of(const struct amp_map_settings *settings, const struct amp_eval_set *set,
+                       const struct amp_map_result *result)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    REQUIRE(f);
+    amp_map_print(f, settings, set, result, true);
+    fclose(f);
+    return text;
+}
+
+static int count_words(const char *text, const char *words)
+{
+    int n = 0;
+    for (; (text = strstr(text, words)); text++)
+        n++;
+    return n;
+}
+
 /* Every number in its place. */
 AMP_TEST(a_report_of_given_results)
 {
@@ -435,15 +455,18 @@ AMP_TEST(a_report_of_given_results)
     const struct amp_map_settings settings = {"a.data",      "a.cfg", "a.weights", 64,  48,
                                               "letterboxed", .625,    .25,         .375};
     const struct amp_bootstrap none = {0};
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    REQUIRE(f);
-    amp_map_print(f, &settings, &set, &result, true);
-    fclose(f);
+    char *text = report_of(&settings, &set, &result);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         CHECK_SAYS(text, words[i]);
     free(text);
+    for (double iou = .5; iou < 1; iou += .25) { /* stands there once whatever is asked for */
+        struct amp_map_settings usual = settings;
+        usual.iou = iou;
+        text = report_of(&usual, &set, &result);
+        CHECK_INT(count_words(text, "\nmAP@0.5 "), 2);
+        CHECK_INT(count_words(text, "\nmAP@0.75 "), 1);
+        free(text);
+    }
     enter_folder();
     CHECK_INT(amp_map_write_json("out.json", &settings, &set, &result, &none, err, sizeof err), 0);
     for (size_t i = 0; i < sizeof json / sizeof *json; i++)

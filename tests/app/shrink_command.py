@@ -342,6 +342,21 @@ def check_full_disk(root):
         assert f"error: {out}{said}" in done.stderr, done.stderr
         assert f"{out}: {int(size == 1000)} of 1 images are there, and no data file; remove the folder" in done.stderr
         assert not (out / "toy.data").exists() and not done.stdout
+    # Each file that is copied or written beside the images.
+    long = "0 0.5 0.5 0.25 0.25\n" * 100
+    for file, content, at, said in (("toy.names", "name\n" * 500, "names.list", "no copy of toy.names"),
+                                    ("labels/a.txt", long, "labels/a.txt", f"no copy of {folder}/labels/a.txt"),
+                                    ("valid.txt", "images/a.jpg\n" * 100, "valid.list", "cannot write"),
+                                    ("toy.data", "train=train.txt\neval=" + "x" * 2000 + "\n", "toy.data", "cannot write")):
+        (folder / "toy.data").write_text("classes=2\ntrain=train.txt\nvalid=valid.txt\nnames=toy.names\n")
+        add_image(folder, "a.jpg", GREY)
+        set_lists(folder, ["images/a.jpg"], [] if at == "toy.data" else ["images/a.jpg"])
+        (folder / file).write_text(content)
+        out = root / f"limit-{at.replace('/', '-')}"
+        done = run(folder, "toy.data", "--side", 70, "--out", out, status=1,
+                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+        assert f"error: {out}/{at}: {said}: File too large" in done.stderr and not done.stdout, done.stderr
+        (folder / "toy.names").write_text("a\nb\n")
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.argv[1], "amp", "shrink", "toy.data", "--side", "70", "--out", root / "untold"],
                               cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)

@@ -2,6 +2,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/files.h"
 
+#include "plugin/app/axis.h"
 #include "plugin/app/chart.h"
 
 #include <math.h>
@@ -206,6 +207,43 @@ AMP_TEST(beyond_a_factor_of_ten_the_axis_is_logarithmic)
         CHECK_INT(says(" class=\"end loss\">0</text>"), !beyond);
         amp_chart_free(c);
     }
+}
+
+/* Numbers from the first grid line to the last, and no other, each at its place. */
+static void check_grid(struct amp_axis a, const char *const *labels)
+{
+    char *text = NULL, line[200];
+    size_t size = 0;
+    int n = 0;
+    FILE *f = open_memstream(&text, &size);
+    REQUIRE(f);
+    amp_axis_write(f, &a);
+    fclose(f);
+    for (; labels[n]; n++) {
+        double y = amp_axis_place(&a, atof(labels[n]));
+        snprintf(line, sizeof line,
+                 "M78 %.1fH1030\"/><text x=\"70\" y=\"%.1f\" class=\"end loss\">%s<", y, y + 4,
+                 labels[n]);
+        if (!strstr(text, line)) TEST_FAIL("no %s in %s", line, text);
+    }
+    for (const char *p = text; (p = strstr(p, "<text")); p++)
+        n--;
+    CHECK_INT(n, 0);
+    free(text);
+}
+
+AMP_TEST(the_grid_reaches_both_ends_of_an_axis)
+{
+    check_grid((struct amp_axis){0, 12, BOTTOM, TOP, false},
+               (const char *[]){"0", "2", "4", "6", "8", "10", "12", NULL});
+    check_grid((struct amp_axis){0, 6, BOTTOM, TOP, false},
+               (const char *[]){"0", "1", "2", "3", "4", "5", "6", NULL});
+    check_grid((struct amp_axis){2, 1000, BOTTOM, TOP, true},
+               (const char *[]){"2", "5", "10", "20", "50", "100", "200", "500", "1000", NULL});
+    check_grid((struct amp_axis){1, 50, BOTTOM, TOP, true},
+               (const char *[]){"1", "2", "5", "10", "20", "50", NULL});
+    check_grid((struct amp_axis){1, 10000, BOTTOM, TOP, true},
+               (const char *[]){"1", "10", "100", "1000", "10000", NULL});
 }
 
 AMP_TEST(odd_values)

@@ -2,7 +2,8 @@
 #include "layers.h"
 
 /* In half of the cases all tensors are what networks mostly have, one dtype in NHWC without gaps
- * and channels by 8, in the others any mixture. */
+ * and channels by 8, in the others any mixture, sometimes of more channels than are worked on at
+ * once. */
 struct kind {
     bool usual;
     struct ampk_tensor shape;
@@ -14,6 +15,8 @@ static struct kind random_kind(void)
     if (k.usual)
         k.shape = describe(k.shape.dtype, AMPK_NHWC, k.shape.n, RANDOM_OF(8, 16, 24, 72, 128),
                            k.shape.h, k.shape.w);
+    else if (test_random() % 8 == 0)
+        k.shape = describe_nhwc(k.shape.dtype, 1, 300, random_int(1, 3), random_int(1, 3));
     return k;
 }
 

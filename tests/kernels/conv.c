@@ -467,14 +467,13 @@ AMP_TEST(conv_forward_of_large_images)
     set_variable(IMAGE_FORWARD, forced ? "1" : NULL);
 }
 
-static void bias_forward_case(struct rig *r)
+static void check_bias_forward(struct rig *r, struct ampk_conv_shape drawn, enum ampk_layout layout)
 {
-    struct ampk_conv_shape drawn = choose_shape(true);
     drawn.biased = random_bool();
     struct convs c = make_convs(r, drawn);
     struct ampk_tensor shape = shape_y(&c.shape);
     struct pair x = input_tensor(r, shape_x(&c.shape)), bias = input_array(r, (size_t)shape.c);
-    shape.layout = random_int(AMPK_NHWC, AMPK_NCHW);
+    shape.layout = layout;
     struct pair y = output_tensor(r, shape, false);
     struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
     struct ampk_tensor bias_size = absolute(r, &bias.exact);
@@ -495,9 +494,24 @@ static void bias_forward_case(struct rig *r)
     destroy_convs(r, &c);
 }
 
+static void bias_forward_case(struct rig *r)
+{
+    struct ampk_conv_shape drawn = choose_shape(true);
+    check_bias_forward(r, drawn, random_int(AMPK_NHWC, AMPK_NCHW));
+}
+
+/* A head's planes, of more filters than a block of work has room for; no slices divide a prime. */
+static void wide_head_case(struct rig *r)
+{
+    struct ampk_conv_shape s = {1, 4, 2, 3, 431, 1, 1, 1, 0, 1, 0, 0, 0, 0};
+    s.compute = random_int(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
+    check_bias_forward(r, s, AMPK_NCHW);
+}
+
 AMP_TEST(conv_bias_forward)
 {
     run_cases(bias_forward_case, 60);
+    run_cases(wide_head_case, 3);
 }
 
 /* ---- weight gradients, of convolutions whose backward has run ---- */

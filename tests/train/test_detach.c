@@ -72,7 +72,8 @@ AMP_TEST(every_byte_comes_back)
     }
 }
 
-/* Policies and optimizers of ours write to the network's own rate, momentum, B1, B2 and eps. */
+/* Policies and optimizers of ours write to the network's own rate, burn-in, momentum, B1, B2 and
+ * eps. */
 AMP_TEST(rates_and_betas_come_back)
 {
     static const char *const keys[] = {
@@ -82,6 +83,7 @@ AMP_TEST(rates_and_betas_come_back)
         MIXED "ema_alpha=.9\npolicy=cyclic\ncyclic_step=2\nburn_in=3\n"};
     for (int k = 0; k < 5; k++) {
         network *net = parse("", DETECTOR);
+        net->burn_in = 7;
         struct image before = image_of(net);
         attach(net, keys[k], DETECTOR);
         detach(net);

@@ -470,6 +470,26 @@ AMP_TEST(without_a_seed_every_run_has_masks_of_its_own)
     free_network(other);
 }
 
+/* cuRAND knows no seed: what Darknet has drawn on the device comes from the seed's stream, and all
+ * of it. */
+AMP_TEST(with_a_seed_what_darknet_draws_on_the_device_is_drawn_from_it)
+{
+    enum { N = 1001 };
+    struct amp_stream stream, same;
+    gpu_index = 0;
+    float *x = cuda_make_array(NULL, N + 1);
+    x[N] = -1;
+    amp_stream_open(&stream, test_random(), AMP_STREAM_PASS, 1, 0);
+    same = stream;
+    amp_seed_use(&stream);
+    cuda_random(x, N);
+    amp_seed_use(NULL);
+    for (int i = 0; i < N; i++)
+        CHECK_NEAR(x[i], (amp_stream_bits(&same) >> 1) * 0x1p-31, 1e-7);
+    CHECK(x[N] == -1);
+    cuda_free(x);
+}
+
 /* With -nogpu a GPU build is a Darknet on the CPU. */
 AMP_TEST(dropout_on_the_cpu_draws_as_darknet)
 {

@@ -288,4 +288,30 @@ AMP_TEST(inference_takes_over_what_left_fp16)
     free_network(net);
 }
 
+/* Every layer can leave FP16, the last one too: by itself, and as the reader of a copy. */
+AMP_TEST(the_last_layer_leaves_fp16_as_any_other)
+{
+    static const char two[] = CONV(4, "mixed_precision=0\n") CONV(4, "");
+    for (int copy = 0; copy < 2; copy++)
+        for (int train = 0; train < 2; train++) {
+            network *net = parse(MIXED, two);
+            struct amp_session *s = amp_session_of(net->layers);
+            predict(net);
+            REQUIRE(s->plan->layers[1].in == AMP_FORMAT_FP16);
+            const struct amp_fault fault = {AMP_FAULT_FORWARD, !copy,
+                                            copy ? AMP_WATCH_COPY : AMP_WATCH_Y, 1e5};
+            if (train)
+                amp_session_demote(s, &fault);
+            else
+                amp_session_demote_inference(s, &fault);
+            CHECK_INT(s->demoted[1], train ? AMP_FORMAT_FP32 : AMP_FORMATS);
+            CHECK_INT(s->inference_demoted[1], train ? AMP_FORMATS : AMP_FORMAT_FP32);
+            CHECK_INT(s->demoted[0], AMP_FORMATS);
+            CHECK_INT(s->inference_demoted[0], AMP_FORMATS);
+            predict(net);
+            CHECK_INT(s->plan->layers[1].in, AMP_FORMAT_FP32);
+            free_network(net);
+        }
+}
+
 AMP_TEST_MAIN
