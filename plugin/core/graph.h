@@ -230,10 +230,12 @@ float *amp_graph_rolling_terms(struct amp_graph *, float of_now, float of_before
 void amp_graph_take_rolling(struct amp_graph *);
 size_t amp_graph_rolling_floats(const struct amp_graph *);
 
-/* ---- for graph.c ---- */
+/* ---- for graph_build.c ---- */
 
 /* Finds the segments anew, as buckets are there now. -1: no memory. */
 int amp_graph_find_segments(struct amp_graph *);
+/* Call it before convolutions and tensors go: a recording refers to both. */
+void amp_graph_free_segments(struct amp_graph *);
 /* Allocates gradients, and sums if accumulate. -1 with the reason in err. */
 int amp_graph_alloc_gradients(struct amp_graph *, bool accumulate, char *err, size_t err_size);
 /* Gives every param its place in gradients and sums. */

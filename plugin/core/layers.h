@@ -22,6 +22,8 @@ struct amp_executor {
 unsigned amp_layers_ours(const struct ampk_backend *);
 /* NULL: the type has no executor. */
 const struct amp_executor *amp_layer_executor(enum amp_layer_type);
+/* The executor of a layer; NULL if the plan calls it ours and its type has none. */
+const struct amp_executor *amp_graph_executor(const struct amp_graph *, int layer);
 
 /* Convolutional, deconvolutional and connected. */
 extern const struct amp_executor amp_exec_convolution;

@@ -194,7 +194,8 @@ struct amp_image_shape amp_output_shape(const struct amp_net_desc *, int i);
  * sets compute, forward_only and biased. */
 struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *, int i);
 
-/* ==== for the files that describe a cfg (net.c over net_layers.c over net_losses.c) ==== */
+/* ==== for the files that describe a cfg ==== */
+/* net.c over net_layers.c over net_shapes.c over net_losses.c. */
 
 #define AMP_MAX_ELEMENTS INT32_MAX
 /* The largest size, count or stride. */
@@ -234,6 +235,17 @@ int amp_describe_head(struct describer *, struct amp_layer_desc *);
 /* Fills l->loss of a layer that has a loss. */
 int amp_describe_loss(struct describer *, struct amp_layer_desc *);
 void amp_loss_desc_free(struct amp_loss_desc *);
+
+/* ---- net_shapes.c ---- */
+
+/* Reads activation=, or takes def. */
+int amp_desc_activation(struct describer *, struct amp_layer_desc *, const char *def);
+/* Sets the output's shape; -1 if it would be empty or too large. */
+int amp_desc_output(struct describer *, struct amp_layer_desc *, int64_t w, int64_t h, int64_t c);
+/* -1 if the layer before gives no image. */
+int amp_desc_need_image(struct describer *);
+/* Describes a layer without weights. */
+int amp_describe_shape(struct describer *, struct amp_layer_desc *);
 
 /* ---- net_layers.c ---- */
 

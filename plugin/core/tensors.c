@@ -31,6 +31,17 @@ struct ampk_tensor amp_graph_shaped(const struct amp_graph *g, int i, void *data
     return amp_graph_tensor(data, format, g->net->batch, s.c, s.h, s.w);
 }
 
+void *amp_graph_in_arena(const struct amp_graph *g, int buffer)
+{
+    return buffer < 0 ? NULL : g->arena + g->plan->buffers[buffer].offset;
+}
+
+void amp_graph_make_copies(struct amp_graph *g, int i, const int *buffers, struct ampk_tensor *copy)
+{
+    for (int f = 0; f < AMP_FORMATS; f++)
+        copy[f] = amp_graph_shaped(g, i, amp_graph_in_arena(g, buffers[f]), (enum amp_format)f);
+}
+
 int amp_graph_no_memory(struct amp_graph *g, int i, const char *what, char *err, size_t err_size)
 {
     g->no_memory = true;

@@ -178,6 +178,10 @@ struct ampk_tensor amp_graph_tensor(void *data, enum amp_format, int n, int c, i
 /* The output shape of a layer (-1: the network's input); flat where Darknet has no image shape. */
 struct ampk_tensor amp_graph_shaped(const struct amp_graph *, int layer, void *data,
                                     enum amp_format);
+/* Where a buffer of the plan lies; NULL: -1, the plan's number for none. */
+void *amp_graph_in_arena(const struct amp_graph *, int buffer);
+/* The copies of layer i's output (-1: of the input) in other formats; buffers: the plan's. */
+void amp_graph_make_copies(struct amp_graph *, int i, const int *buffers, struct ampk_tensor *copy);
 
 /* Reports that an executor's create has no memory for `what`; layer -1: no layer's. Returns -1;
  * amp_graph_create then says what would fit. */
