@@ -373,6 +373,18 @@ void amp_log_exchanged(struct amp_log *log, double waiting, double reducing, int
     log->exchanged = bytes;
 }
 
+/* Finite gradients whose norm is inf: the factor of clip_grad_norm is 0. */
+static void tell_norm(struct amp_log *log)
+{
+    log->told_norm = true;
+    flush_repeats(log);
+    fprintf(log->out,
+            "mixed precision: iteration %zu: the gradients' norm is so large that FP32 cannot hold "
+            "its square, so clip_grad_norm makes them 0, now and whenever it happens again; values "
+            "that grow like this look like divergence; lower learning_rate, or lengthen burn_in\n",
+            log->iteration);
+}
+
 void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,
                        size_t total, double loss, int images, const struct amp_numbers *numbers)
 {
@@ -387,6 +399,7 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->images_per_iteration = images;
     if (log->json) write_json(log, s, seconds, numbers);
     log->waiting = 0;
+    if (log->clips && isinf(numbers->grad_norm) && !log->told_norm && !log->place) tell_norm(log);
     if (!log->place && time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
 }
 

@@ -20,7 +20,8 @@ struct amp_layer_numbers {
 };
 
 struct amp_numbers {
-    double grad_norm; /* of the step's gradient sums, unscaled; NAN: the step was skipped */
+    double grad_norm; /* of the step's gradient sums, unscaled; NAN: the step was skipped; inf: FP32
+                         cannot hold its square */
     int64_t clipped;  /* steps so far whose gradients clip_grad_norm made smaller, this one too */
     int n_layers;     /* 0: this step did not look at layers */
     struct amp_layer_numbers *layers;
@@ -33,6 +34,7 @@ struct amp_log {
     bool json_failed; /* a write failed during training; the file is not tried again */
     bool clips;       /* clip_grad_norm: the number of clipped steps is told */
     int64_t clipped;  /* the last one told */
+    bool told_norm;   /* that a norm could not be computed */
     int layers_every; /* iterations from one look at the layers to the next; 0: never */
     int place;        /* among the processes that train together: only 0 has the file, and prints
                          the progress */

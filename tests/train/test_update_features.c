@@ -67,6 +67,31 @@ AMP_TEST(steps_whose_gradients_are_smaller_are_not_clipped)
     }
 }
 
+/* One image that the others' weights know nothing of makes gradients of its own size. */
+AMP_TEST(a_norm_whose_square_is_too_large_is_told_once)
+{
+    const char *const layers = "[connected]\noutput=5\nactivation=linear\n[cost]\ntype=L1\n";
+    network *net = parse(MIXED "amp_dtype=fp32\nclip_grad_norm=1\n", layers);
+    float before[5];
+    listen_to(net);
+    memcpy(before, net->layers[0].biases, sizeof before);
+    for (int step = 0; step < 3; step++)
+        for (int i = 0; i < net->subdivisions; i++) {
+            load_images(net, (unsigned)*net->seen);
+            for (int k = 0; k < net->inputs; k++)
+                net->input[k] = step == 1 ? .5f : 1e20f;
+            train_network_datum(net);
+            if (step == 0) CHECK(!memcmp(net->layers[0].biases, before, sizeof before));
+        }
+    CHECK_INT(session(net)->step.scaler.applied, 3);
+    CHECK_INT(counts(net).clipped, 3);
+    CHECK_INT(count(said(net), "iteration 1: the gradients' norm is so large"), 1);
+    CHECK_INT(count(said(net), "the gradients' norm"), 1);
+    CHECK(memcmp(net->layers[0].biases, before, sizeof before));
+    stop_listening(net);
+    free_network(net);
+}
+
 /* ---- the averages of a network, in double ---- */
 
 struct averages {
