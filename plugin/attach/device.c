@@ -138,7 +138,7 @@ static void logistic_entries(const layer *l, float *x, int b, int k, int first, 
     int cells = l->w * l->h, per_box = l->coords + l->classes + 1;
     float *entries =
         x + (size_t)b * (size_t)l->outputs + (size_t)(k * per_box + first) * (size_t)cells;
-    AMP_USE(activate_array)(entries, n * cells, LOGISTIC);
+    AMP_REAL(activate_array)(entries, n * cells, LOGISTIC);
 }
 
 static void activate_yolo(layer l, float *x)
@@ -178,7 +178,8 @@ static void activate_region(layer l, float *x, float *input)
 static void activate_iseg(layer l, float *x)
 {
     for (int b = 0; b < l.batch; b++)
-        AMP_USE(activate_array)(x + (size_t)b * (size_t)l.outputs, l.classes * l.w * l.h, LOGISTIC);
+        AMP_REAL(activate_array)
+    (x + (size_t)b * (size_t)l.outputs, l.classes * l.w * l.h, LOGISTIC);
 }
 
 static void forward_head(layer l, network net)

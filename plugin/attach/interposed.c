@@ -25,6 +25,7 @@
 #include "session.h"
 #include "staging.h"
 
+#include "activations.h"
 #include "connected_layer.h"
 #include "convolutional_layer.h"
 #include "darknet.h"
@@ -192,6 +193,16 @@ AMP_INTERPOSE(void, forward_convolutional_layer, (const convolutional_layer l, n
 AMP_INTERPOSE(void, backward_convolutional_layer, (convolutional_layer l, network net))
 {
     if (!amp_products_backward(l, net)) AMP_REAL(backward_convolutional_layer)(l, net);
+}
+
+AMP_INTERPOSE(void, activate_array, (float *x, const int n, const ACTIVATION a))
+{
+    if (!amp_products_activate(x, n, a)) AMP_REAL(activate_array)(x, n, a);
+}
+
+AMP_INTERPOSE(void, gradient_array, (const float *x, const int n, const ACTIVATION a, float *delta))
+{
+    if (!amp_products_gradient(x, n, a, delta)) AMP_REAL(gradient_array)(x, n, a, delta);
 }
 
 /* ---- image files ---- */

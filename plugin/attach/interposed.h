@@ -25,6 +25,7 @@
 #define AMP_INTERPOSED(X)                                                                          \
     AMP_INTERPOSED_GPU(X)                                                                          \
     AMP_INTERPOSED_LIBC(X)                                                                         \
+    X(activate_array)                                                                              \
     X(backward_connected_layer)                                                                    \
     X(backward_convolutional_layer)                                                                \
     X(file_error)                                                                                  \
@@ -33,6 +34,7 @@
     X(free_data)                                                                                   \
     X(free_network)                                                                                \
     X(get_next_batch)                                                                              \
+    X(gradient_array)                                                                              \
     X(load_alphabet)                                                                               \
     X(load_data)                                                                                   \
     X(load_data_in_thread)                                                                         \
@@ -82,8 +84,6 @@
 /* Used but not replaced: AMP_USE(name) is Darknet's function or the address of its variable. */
 #define AMP_USED(X)                                                                                \
     AMP_USED_GPU(X)                                                                                \
-    X(activate_array)                                                                              \
-    X(add_bias)                                                                                    \
     X(backward_batchnorm_layer)                                                                    \
     X(backward_bias)                                                                               \
     X(backward_lstm_layer)                                                                         \
@@ -93,7 +93,6 @@
     X(forward_batchnorm_layer)                                                                        \
     X(forward_network)                                                                             \
     X(gpu_index)                                                                                   \
-    X(gradient_array)                                                                              \
     X(load_data_blocking)                                                                          \
     X(rand_scale)                                                                                  \
     X(rand_uniform)                                                                                \
@@ -102,7 +101,6 @@
 #ifdef GPU
 #define AMP_USED_GPU(X)                                                                            \
     X(activate_array_gpu)                                                                          \
-    X(add_bias_gpu)                                                                                \
     X(backward_batchnorm_layer_gpu)                                                                \
     X(backward_bias_gpu)                                                                           \
     X(forward_batchnorm_layer_gpu)                                                                 \

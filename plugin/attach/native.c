@@ -54,9 +54,9 @@ static void backward_region(layer l, network net)
     int cells = l.w * l.h, box_size = (l.coords + 1 + l.classes) * cells;
     for (int box = 0; box < l.batch * l.n; box++) {
         int x_y = box * box_size, object = x_y + l.coords * cells;
-        AMP_USE(gradient_array)(l.output + x_y, 2 * cells, LOGISTIC, l.delta + x_y);
+        AMP_REAL(gradient_array)(l.output + x_y, 2 * cells, LOGISTIC, l.delta + x_y);
         if (!l.background)
-            AMP_USE(gradient_array)(l.output + object, cells, LOGISTIC, l.delta + object);
+            AMP_REAL(gradient_array)(l.output + object, cells, LOGISTIC, l.delta + object);
     }
     for (int i = 0; i < l.batch * l.inputs; i++)
         net.delta[i] += l.delta[i];

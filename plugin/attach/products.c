@@ -1,10 +1,10 @@
-/* Runs the layers inside a recurrent layer: their matrix products in the backend, the rest of them
- * in Darknet's own code. Darknet's code of a recurrent layer calls the functions of its inner
- * layers by name, not through their pointers, so those functions are interposed (interposed.c). It
- * must not know when a product is computed (core/products.c).
+/* Runs the layers inside a recurrent layer: their matrix products and activations in the backend,
+ * the rest of them in Darknet's own code. Darknet's code of a recurrent layer calls the functions
+ * of its inner layers by name, not through their pointers, so those functions are interposed
+ * (interposed.c). It must not know when a product is computed (core/products.c).
  *
  * What comes before and after a product is what Darknet's function of the inner layer does, in its
- * order. */
+ * order; the backend adds the bias and activates in one go with the product. */
 
 #include "products.h"
 
@@ -54,24 +54,55 @@ static int find(const layer *l, int *step)
 
 /* ---- on the host ---- */
 
+static enum ampk_activation backends(ACTIVATION a)
+{
+    _Static_assert((int)LOGISTIC == (int)AMPK_LOGISTIC && (int)TANH == (int)AMPK_TANH &&
+                       (int)SELU == (int)AMPK_SELU,
+                   "both lists are Darknet's");
+    return (enum ampk_activation)a;
+}
+
+bool amp_products_activate(float *x, int n, ACTIVATION a)
+{
+    if (!running.graph || running.device) return false;
+    if (a != LINEAR) amp_graph_activate(running.graph, x, n, backends(a));
+    return true;
+}
+
+bool amp_products_gradient(const float *out, int n, ACTIVATION a, float *delta)
+{
+    if (!running.graph || running.device) return false;
+    if (a != LINEAR) amp_graph_activation_gradient(running.graph, out, n, backends(a), delta);
+    return true;
+}
+
+/* After batch-norm, which adds the bias. */
 static void finish_forward(layer l, network net)
 {
-    if (l.batch_normalize)
-        AMP_USE(forward_batchnorm_layer)(l, net);
-    else
-        AMP_USE(add_bias)(l.output, l.biases, l.batch, l.out_c, l.out_h * l.out_w);
-    AMP_USE(activate_array)(l.output, l.outputs * l.batch, l.activation);
+    AMP_USE(forward_batchnorm_layer)(l, net);
+    amp_products_activate(l.output, l.outputs * l.batch, l.activation);
+}
+
+/* Darknet's backward_bias, which calls a function for each number of a connected layer; the sums
+ * are the same to the bit. */
+static void add_bias_gradient(layer l)
+{
+    if (l.type != CONNECTED) {
+        AMP_USE(backward_bias)(l.bias_updates, l.delta, l.batch, l.out_c, l.out_h * l.out_w);
+        return;
+    }
+    for (int b = 0; b < l.batch; b++)
+        for (int i = 0; i < l.outputs; i++)
+            l.bias_updates[i] += l.delta[(size_t)b * (size_t)l.outputs + (size_t)i];
 }
 
 static void begin_backward(layer l, network net)
 {
-    AMP_USE(gradient_array)(l.output, l.outputs * l.batch, l.activation, l.delta);
+    amp_products_gradient(l.output, l.outputs * l.batch, l.activation, l.delta);
     if (l.batch_normalize)
         AMP_USE(backward_batchnorm_layer)(l, net);
-    else {
-        int pixels = l.out_h * l.out_w;
-        AMP_USE(backward_bias)(l.bias_updates, l.delta, l.batch, l.out_c, pixels);
-    }
+    else
+        add_bias_gradient(l);
 }
 
 /* ---- on a device ---- */
@@ -79,10 +110,7 @@ static void begin_backward(layer l, network net)
 #ifdef GPU
 static void finish_forward_gpu(layer l, network net)
 {
-    if (l.batch_normalize)
-        AMP_USE(forward_batchnorm_layer_gpu)(l, net);
-    else
-        AMP_USE(add_bias_gpu)(l.output_gpu, l.biases_gpu, l.batch, l.out_c, l.out_h * l.out_w);
+    AMP_USE(forward_batchnorm_layer_gpu)(l, net);
     AMP_USE(activate_array_gpu)(l.output_gpu, l.outputs * l.batch, l.activation);
 }
 
@@ -120,7 +148,7 @@ bool amp_products_forward(layer l, network net)
     if (k < 0) return false;
     amp_graph_product_forward(running.graph, running.index, k, step, AMP_SIDE(dev, &net, input),
                               AMP_SIDE(dev, &l, output));
-    (dev ? finish_forward_gpu : finish_forward)(l, net);
+    if (l.batch_normalize) (dev ? finish_forward_gpu : finish_forward)(l, net);
     return true;
 }
 

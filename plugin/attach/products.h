@@ -15,5 +15,8 @@ void amp_products_end(void);
  * the layer is not inside the one that runs; nothing was done. */
 bool amp_products_forward(layer l, network net);
 bool amp_products_backward(layer l, network net);
+/* The same for activate_array and gradient_array; false: no such layer runs on the host. */
+bool amp_products_activate(float *x, int n, ACTIVATION);
+bool amp_products_gradient(const float *out, int n, ACTIVATION, float *delta);
 
 #endif

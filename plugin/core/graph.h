@@ -132,11 +132,16 @@ void amp_graph_backward_layer(struct amp_graph *, int layer);
 
 /* For Darknet's code of a recurrent layer, while it runs: the product of matrix `k` and time step
  * `step`. x, y, dy, dx: that step's FP32 NCHW values, backend memory of the caller's stream.
- * forward: y = W x. backward: dx += W^T dy (dx NULL: not wanted); the weight gradient, and all
- * gradients of the layer's input, follow when the layer's backward is done. */
+ * forward: y = activation(W x + bias), with batch-norm y = W x. backward: dx += W^T dy (dx NULL:
+ * not wanted); the weight gradient, and all gradients of the layer's input, follow when the layer's
+ * backward is done. */
 void amp_graph_product_forward(struct amp_graph *, int layer, int k, int step, float *x, float *y);
 void amp_graph_product_backward(struct amp_graph *, int layer, int k, int step, float *x, float *dy,
                                 float *dx);
+/* x = activation(x); delta *= activation'(out), from what activation gave. Host memory. */
+void amp_graph_activate(struct amp_graph *, float *x, int n, enum ampk_activation);
+void amp_graph_activation_gradient(struct amp_graph *, const float *out, int n,
+                                   enum ampk_activation, float *delta);
 
 /* A step begins: its sums are 0. */
 void amp_graph_begin_step(struct amp_graph *);

@@ -1,7 +1,7 @@
-/* The matrix products of recurrent layers, on the backend. It decides when each is computed, and
- * keeps the rounded operands. Darknet's own code runs the layers: gates, activations, batch-norm,
- * bias and state are its arithmetic, in FP32, with all its ways. It calls here for every product
- * (attach/products.c).
+/* The matrix products of recurrent layers and what is computed element by element around them, on
+ * the backend. It decides when each is computed, and keeps the rounded operands. Darknet's own code
+ * runs the layers: batch-norm, state and the order of everything are its, in FP32, with all its
+ * ways. It calls here for every product and activation (attach/products.c).
  *
  * The input of a product is rounded once more in backward, because Darknet's code may hand over
  * another one there: rnn and crnn without what shortcut=1 adds, and an lstm on the CPU, at its
@@ -16,7 +16,7 @@ struct amp_product {
     struct amp_matrix matrix;
     struct ampk_conv *all;  /* of all time steps; only for gradients if there is a `step` */
     struct ampk_conv *step; /* of one; NULL: the matrix reads the layer's input */
-    struct amp_param *weights;
+    struct amp_param *weights, *biases;
 };
 
 /* ---- operands ---- */
@@ -127,7 +127,8 @@ int amp_products_create(struct amp_graph *g, int i, char *err, size_t err_size)
     for (int k = 0; k < n; k++) {
         /* Of each matrix: weights, biases, perhaps scales. */
         int param = node->bind.first_param + k * (node->bind.n_params / n);
-        node->products[k] = (struct amp_product){.matrix = list[k], .weights = &g->params[param]};
+        node->products[k] = (struct amp_product){
+            .matrix = list[k], .weights = &g->params[param], .biases = &g->params[param + 1]};
         if (!make_product(g, i, &node->products[k], why, sizeof why)) continue;
         if (strstr(why, AMPK_NO_MEMORY))
             return amp_graph_no_memory(g, i, "weights and work of its products", err, err_size);
@@ -161,6 +162,12 @@ void amp_products_begin(struct amp_graph *g, int i)
     g->backend->convert(g->context, &from, &to, false, &node->watch[AMP_WATCH_Y]);
 }
 
+/* Gates come after the sum of two products. */
+static enum ampk_activation activation_of(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_RNN || l->type == AMP_CRNN ? l->activation : AMPK_LINEAR;
+}
+
 /* Darknet's code works on a stream of its own, so each product takes the device over. */
 void amp_graph_product_forward(struct amp_graph *g, int i, int k, int step, float *x, float *y)
 {
@@ -175,9 +182,36 @@ void amp_graph_product_forward(struct amp_graph *g, int i, int k, int step, floa
     if (!p->step && step > 0) return; /* the first step's product was that of all */
     be->acquire(g->context);
     if (p->step) be->convert(g->context, &from, &in, false, &node->watch[AMP_WATCH_Y]);
-    be->conv_bias_forward(g->context, p->step ? p->step : p->all, &in, node->no_bias, AMPK_LINEAR,
-                          &to, NULL);
+    bool plain = node->desc->batch_normalize;
+    be->conv_bias_forward(g->context, p->step ? p->step : p->all, &in,
+                          plain ? node->no_bias : p->biases->value,
+                          plain ? AMPK_LINEAR : activation_of(node->desc), &to, NULL);
     be->release(g->context);
+}
+
+static struct ampk_tensor flat(float *x, int n)
+{
+    return (struct ampk_tensor){.data = x,
+                                .dtype = AMPK_FP32,
+                                .layout = AMPK_NHWC,
+                                .n = 1,
+                                .c = n,
+                                .h = 1,
+                                .w = 1,
+                                .image_stride = (size_t)n};
+}
+
+void amp_graph_activate(struct amp_graph *g, float *x, int n, enum ampk_activation activation)
+{
+    struct ampk_tensor t = flat(x, n);
+    g->backend->activation_forward(g->context, &t, activation, &t, NULL);
+}
+
+void amp_graph_activation_gradient(struct amp_graph *g, const float *out, int n,
+                                   enum ampk_activation activation, float *delta)
+{
+    struct ampk_tensor y = flat((float *)(uintptr_t)out, n), d = flat(delta, n);
+    g->backend->activation_backward(g->context, &y, activation, &d, &d, false, NULL);
 }
 
 /* ---- backward ---- */
