@@ -556,6 +556,11 @@ AMP_TEST(cost_of_yolo_after_forward)
 LAYER_TEST(region, IMAGES, REGION, BOXES)
 LAYER_TEST(region_softmax_rescored, IMAGES, REGION "softmax=1\nrescore=1\n", BOXES)
 LAYER_TEST(region_background, IMAGES, REGION "background=1\n", BOXES)
+/* More numbers of a place than four, as segmentation has. */
+LAYER_TEST(region_masks, IMAGES,
+           WIDE_CONV LINEAR_CONV(18) "[region]\nanchors=1,2, 3,2\nclasses=2\ncoords=6\nnum=2\n"
+                                     "thresh=1\nbias_match=1\n",
+           BOXES)
 LAYER_TEST(detection, IMAGES,
            WIDE_CONV "[connected]\noutput=28\nactivation=linear\n"
                      "[detection]\nclasses=2\ncoords=4\nnum=1\nside=2\nsqrt=1\nrescore=1\n"
