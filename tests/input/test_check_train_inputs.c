@@ -397,7 +397,7 @@ AMP_TEST(tree_of_a_softmax)
                  "[connected]\noutput=14\nactivation=linear\n");
     check_good();
     put("a.tree", "a -1\nb -1\nc 0\n");
-    check_bad("a.cfg:22: tree=a.tree: has 3 classes; allowed: 4, as many as [softmax]");
+    check_bad("a.cfg:21: tree=a.tree: has 3 classes; allowed: 4, as many as [softmax]");
 }
 
 AMP_TEST(bad_cfg_and_options)

@@ -215,14 +215,17 @@ struct passes {
     unsigned seed;
 };
 
-static void draw_boxes(float *t)
+/* coords: numbers of a box; those beyond four are of its mask. */
+static void draw_boxes(float *t, int coords)
 {
-    for (int box = 0; box < 2; box++, t += 5) {
+    for (int box = 0; box < 2; box++, t += coords + 1) {
         t[0] = (float)test_uniform(.05 + .5 * box, .45 + .5 * box);
         t[1] = (float)test_uniform(.05, .95);
         t[2] = (float)test_uniform(.1, .6);
         t[3] = (float)test_uniform(.1, .6);
-        t[4] = (float)(test_random() % 2);
+        for (int k = 4; k < coords; k++)
+            t[k] = (float)test_uniform(0, 1);
+        t[coords] = (float)(test_random() % 2);
     }
 }
 
@@ -263,7 +266,7 @@ static void draw_truth(enum truth kind, const network *net, float *t)
     const layer *last = &net->layers[net->n - 1];
     switch (kind) {
     case BOXES:
-        draw_boxes(t);
+        draw_boxes(t, last->type == REGION ? last->coords : 4);
         break;
     case CELLS:
         draw_cells(t, last->side * last->side);
