@@ -22,6 +22,7 @@
 #include "plugin/core/text.h"
 #include "plugin/core/weights_file.h"
 #include "plugin/input/labels.h"
+#include "plugin/spread/launcher.h"
 
 /* Faults are printed at once and counted: everything is looked at before the program gives up. */
 struct fault_log {
@@ -32,7 +33,9 @@ struct fault_log {
 static void tell(void *context, const char *message)
 {
     struct fault_log *log = context;
-    fprintf(log->file, "error: %s\n", message);
+    char who[120];
+    amp_launch_who(who, sizeof who);
+    fprintf(log->file, "error: %s%s\n", who, message);
     log->count++;
 }
 
@@ -263,8 +266,8 @@ int amp_eval_set_load(const char *data_path, struct amp_eval_set *set, FILE *log
         read_truths(&log, set);
     amp_cfg_free(data);
     if (log.count) {
-        fprintf(log_file, "error: %s: %zu fault%s, nothing was evaluated\n", data_path, log.count,
-                log.count == 1 ? "" : "s");
+        fail(&log, "%s: %zu fault%s, nothing was evaluated", data_path, log.count,
+             log.count == 1 ? "" : "s");
         amp_eval_set_free(set);
         return -1;
     }

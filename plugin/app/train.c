@@ -261,7 +261,7 @@ static char **copy_words(int argc, char **argv)
 static int take_gpu(int *argc, char ***argv, const char *gpus, int local)
 {
     static char number[20];
-    char err[200];
+    char err[200], who[120];
     char **words = calloc((size_t)*argc + 3, sizeof *words);
     if (!words) return -1;
     memcpy(words, *argv, (size_t)*argc * sizeof *words);
@@ -271,7 +271,8 @@ static int take_gpu(int *argc, char ***argv, const char *gpus, int local)
     }
     int gpu = amp_gpu_of_process(gpus, local, err, sizeof err);
     if (gpu < 0) {
-        fprintf(stderr, "error: %s\n", err);
+        amp_launch_who(who, sizeof who);
+        fprintf(stderr, "error: %s%s\n", who, err);
         return -1;
     }
     bool chosen = false;

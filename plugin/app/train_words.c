@@ -19,6 +19,7 @@
 #include "plugin/core/file.h"
 #include "plugin/core/text.h"
 #include "plugin/core/options.h"
+#include "plugin/spread/launcher.h"
 
 enum value { NO_VALUE, TEXT, NUMBER, WHOLE, WHOLES };
 
@@ -58,9 +59,11 @@ static bool is_option(const char *word)
 
 __attribute__((format(printf, 1, 2))) static int fail(const char *format, ...)
 {
+    char who[120];
     va_list args;
     va_start(args, format);
-    fputs("error: ", stderr);
+    amp_launch_who(who, sizeof who);
+    fprintf(stderr, "error: %s", who);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
     va_end(args);
@@ -143,13 +146,17 @@ static const char *value_of(const struct rest *r, const char *name)
     return value == absent ? NULL : value;
 }
 
-/* Says what is wrong; then `ending`, if the word is left to Darknet. */
+/* Says what is wrong; then `ending`, if the word is left to Darknet, which the first of several
+ * processes says for all. */
 __attribute__((format(printf, 4, 5))) static void tell(struct rest *r, bool refused,
                                                        const char *ending, const char *format, ...)
 {
+    char who[120];
     va_list args;
+    amp_launch_who(who, sizeof who);
+    if (*who && !refused) return;
     va_start(args, format);
-    fputs(refused ? "error: " : "warning: ", stderr);
+    fprintf(stderr, "%s%s", refused ? "error: " : "warning: ", who);
     vfprintf(stderr, format, args);
     fprintf(stderr, "%s\n", refused ? "" : ending);
     va_end(args);

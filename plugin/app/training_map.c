@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "amp_observe.h"
 #include "detect.h"
@@ -28,6 +29,7 @@
 #include "plugin/core/options.h"
 #include "plugin/core/text.h"
 #include "plugin/core/weights_file.h"
+#include "plugin/spread/launcher.h"
 
 /* The defaults of `detector map`, so that both give the same number. */
 static const float thresh = .005f, nms = .45f;
@@ -281,18 +283,21 @@ static int prepare(struct amp_training_map *m, const char *data_path, const char
     return 0;
 }
 
-/* Process 0 has looked at all of it. The twin comes first: from then on this process prints no
- * longer what process 0 prints. */
+/* Process 0 has looked at its own. The twin comes first: from then on this process prints no longer
+ * what process 0 prints, on stderr. */
 static int prepare_helper(struct amp_training_map *m, const char *data_path, const char *cfg_path,
                           int every)
 {
-    char err[3 * PATH_MAX];
-    if (read_files(m, data_path, cfg_path, every, err, sizeof err) ||
-        amp_twin_create(cfg_path, &m->twin, err, sizeof err)) {
-        fprintf(stderr, "error: rank %d: %s\n", m->rank, err);
-        return -1;
-    }
-    return amp_eval_set_load(data_path, &m->set, stderr);
+    char err[3 * PATH_MAX], who[120];
+    FILE *errors = fdopen(dup(STDERR_FILENO), "w");
+    if (!errors) return -1;
+    int failed = read_files(m, data_path, cfg_path, every, err, sizeof err) ||
+                 amp_twin_create(cfg_path, &m->twin, err, sizeof err);
+    amp_launch_who(who, sizeof who);
+    if (failed) fprintf(errors, "error: %s%s\n", who, err);
+    failed = failed || amp_eval_set_load(data_path, &m->set, errors);
+    fclose(errors);
+    return failed ? -1 : 0;
 }
 
 /* Also for a map that is half built. */

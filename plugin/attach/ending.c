@@ -71,20 +71,20 @@ void amp_ending_watch(enum amp_ending_after what)
 
 /* ---- at once ---- */
 
-static const char *failing = ""; /* who this process is among others */
-static int failing_to = STDERR_FILENO;
+static int failing_on = STDERR_FILENO;
 
-void amp_fail_as(const char *who, int descriptor)
+void amp_fail_on(int descriptor)
 {
-    failing = who;
-    failing_to = descriptor;
+    failing_on = descriptor;
 }
 
 void amp_tell(const char *message)
 {
+    char who[120];
+    amp_launch_who(who, sizeof who);
     fflush(stdout);
     fflush(stderr);
-    dprintf(failing_to, "darknet-amp: %s%s\n", failing, message);
+    dprintf(failing_on, "darknet-amp: %s%s\n", who, message);
 }
 
 /* Not exit(): loader threads are still at work in libraries that it would take apart. */

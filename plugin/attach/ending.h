@@ -34,10 +34,9 @@ void amp_ending_wait(void);
 
 /* ---- at once ---- */
 
-/* Several processes train together: from now on amp_fail says `who` before its message, on this
- * descriptor. Both must last. */
-void amp_fail_as(const char *who, int descriptor);
-/* Prints "darknet-amp: message". */
+/* From now on amp_fail and amp_tell print on this descriptor in place of stderr. */
+void amp_fail_on(int descriptor);
+/* Prints "darknet-amp: message"; of several processes those after the first say which they are. */
 void amp_tell(const char *message);
 /* The same, and ends the program with status 1. Of several processes another one saves first. */
 _Noreturn void amp_fail(const char *message);

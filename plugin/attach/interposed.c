@@ -233,10 +233,11 @@ AMP_INTERPOSE(int, system, (const char *command))
     return amp_images_take_command(&status) ? status : AMP_REAL(system)(command);
 }
 
-/* Called for a label file that has gone. */
+/* Called for a label file that has gone, and for any other that cannot be opened. */
 AMP_INTERPOSE(void, file_error, (char *name))
 {
     amp_images_miss(name);
+    amp_ranks_miss(name);
     AMP_REAL(file_error)(name);
 }
 

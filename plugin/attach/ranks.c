@@ -13,6 +13,7 @@
 
 #include "network.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <omp.h>
 #include <pthread.h>
@@ -30,17 +31,13 @@ static FILE *nowhere;
  * amp_fail has its own descriptor. */
 static void be_silent(void)
 {
-    static char who[120];
-    char host[64] = "";
-    gethostname(host, sizeof host - 1);
-    snprintf(who, sizeof who, "rank %d on %s: ", amp_launch_read(getenv).rank, host);
     standard_error = dup(STDERR_FILENO);
     nowhere = fopen("/dev/null", "w");
     if (standard_error < 0 || !nowhere) amp_fail("/dev/null cannot be opened");
     fflush(NULL);
     dup2(fileno(nowhere), STDOUT_FILENO);
     dup2(fileno(nowhere), STDERR_FILENO);
-    amp_fail_as(who, standard_error);
+    amp_fail_on(standard_error);
 }
 
 void amp_ranks_speak(void)
@@ -48,6 +45,13 @@ void amp_ranks_speak(void)
     if (standard_error < 0) return;
     fflush(stderr);
     dup2(standard_error, STDERR_FILENO);
+}
+
+void amp_ranks_miss(const char *file)
+{
+    char message[PATH_MAX + 200];
+    snprintf(message, sizeof message, "%s: %s", file, strerror(errno));
+    if (standard_error >= 0) amp_fail(message);
 }
 
 /* ---- start and end ---- */
@@ -375,7 +379,6 @@ static void refuse_several(void)
     if (!alone) launch = amp_launch_read(getenv);
     alone = launch.size == 1;
     if (alone) return;
-    if (launch.rank) be_silent(); /* amp_fail then names the rank */
     snprintf(message, sizeof message,
              "%s started %d processes; several train together only with mixed_precision=1 under "
              "[net] of the cfg. Add it, or start one process",

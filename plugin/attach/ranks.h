@@ -40,6 +40,9 @@ void amp_ranks_abandon_step(struct amp_session *);
 int amp_ranks_signal(const struct amp_session *);
 /* What this process prints from now on is seen, as in a run that fails. */
 void amp_ranks_speak(void);
+/* This file cannot be opened (errno says why). Does not return in a process that prints nothing,
+ * whose message from Darknet nobody would see. */
+void amp_ranks_miss(const char *file);
 /* Ends the program on all ranks, which must all come here in the same step. Rank 0 prints the
  * message first. */
 _Noreturn void amp_ranks_exit(const char *message, int status);

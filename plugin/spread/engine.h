@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct amp_engine {
+    uint64_t layout; /* AMP_ENGINE_LAYOUT of its build: a hash of this header, else it is refused */
     /* Waits for all processes, once they have found each other no longer than `timeout` seconds.
      * *threads: beats may be sent and heard on another thread than the one that does the rest. -1
      * with the reason in err. */

@@ -234,6 +234,20 @@ static void start_beats(void)
                 group.timeout);
 }
 
+/* Another build's table may have other functions in its places. */
+static int check_engine(const struct amp_engine *engine, char *err, size_t err_size)
+{
+    Dl_info module, here;
+    if (engine->layout == AMP_ENGINE_LAYOUT) return 0;
+    if (!dladdr(engine, &module)) module.dli_fname = AMP_ENGINE_MPI;
+    if (!dladdr(&group, &here)) here.dli_fname = "the plugin";
+    snprintf(err, err_size,
+             "%s is of another build than %s: build both again with one command, or install both "
+             "from one package",
+             module.dli_fname, here.dli_fname);
+    return -1;
+}
+
 int amp_group_start(const struct amp_launch *launch, uint64_t seed, double timeout,
                     const struct amp_group_calls *calls, char *err, size_t err_size)
 {
@@ -247,6 +261,7 @@ int amp_group_start(const struct amp_launch *launch, uint64_t seed, double timeo
                  amp_launcher_name(launch->launcher), launch->size, why);
         return -1;
     }
+    if (check_engine(engine, err, err_size)) return -1;
     if (engine->start(timeout, &rank, &size, &group.threads, why, sizeof why)) {
         snprintf(err, err_size, "%s", why);
         return -1;

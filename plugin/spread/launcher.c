@@ -1,8 +1,9 @@
 /* Decides from the environment whether a launcher started this process. It must not know MPI. */
 #include "launcher.h"
 
-#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* Variables that a launcher sets for each of its processes. mpirun may itself run below srun, so it
  * comes first. srun's are those of a job step: a batch script has SLURM_PROCID and SLURM_NTASKS
@@ -37,6 +38,14 @@ struct amp_launch amp_launch_read(char *(*get)(const char *name))
         return (struct amp_launch){v->launcher, rank, size, local < 0 ? rank : local};
     }
     return (struct amp_launch){AMP_LAUNCHER_NONE, 0, 1, 0};
+}
+
+void amp_launch_who(char *text, size_t size)
+{
+    int rank = amp_launch_read(getenv).rank;
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    snprintf(text, rank ? size : 1, "rank %d on %s: ", rank, host);
 }
 
 const char *amp_launcher_name(enum amp_launcher launcher)

@@ -3,6 +3,8 @@
 #ifndef AMP_LAUNCHER_H
 #define AMP_LAUNCHER_H
 
+#include <stddef.h>
+
 enum amp_launcher {
     AMP_LAUNCHER_NONE,
     AMP_LAUNCHER_OPEN_MPI, /* its mpirun */
@@ -22,6 +24,10 @@ struct amp_launch {
 
 /* get: getenv, or a stand-in with its rules. */
 struct amp_launch amp_launch_read(char *(*get)(const char *name));
+
+/* What errors of this process begin with: "rank 1 on HOST: "; "" in rank 0, or without a launcher.
+ */
+void amp_launch_who(char *text, size_t size);
 
 /* "Open MPI's mpirun" and so on. */
 const char *amp_launcher_name(enum amp_launcher);

@@ -221,5 +221,5 @@ static int hear(void *x, size_t bytes)
 }
 
 __attribute__((visibility("default"))) const struct amp_engine amp_engine_mpi = {
-    start,     end,  gather,  add_floats, add_doubles, add_bf16,
-    broadcast, send, receive, poll,       beat,        hear};
+    AMP_ENGINE_LAYOUT, start, end,     gather, add_floats, add_doubles, add_bf16,
+    broadcast,         send,  receive, poll,   beat,       hear};

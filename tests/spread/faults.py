@@ -18,22 +18,17 @@ import time
 from pathlib import Path
 
 import processes
-from processes import DARKNET, FAST, OPEN_MPI, ORDERED, PLUGIN, STOCK, end, make, pair, rank_of, start, train
+from ends import Ends, check_in_time, ended, ranks_of, wait_until_stopped
+from processes import DARKNET, FAST, OPEN_MPI, ORDERED, PLUGIN, STOCK, end, make, pair, start, train
 
 FAULTS = sys.argv[5]
 SEED = int(os.environ.get("AMP_TEST_SEED", time.time_ns() // 1000 % 1000000))
 DRAW = random.Random(SEED)
 RANKS = 3
 TIMEOUT = 4  # amp_rank_timeout
-MORE = 3  # seconds, for a busy machine
+AT_ONCE = 2  # seconds: what nobody has to wait a timeout for
 KEYS = ORDERED + "amp_rank_timeout=%d\n" % TIMEOUT
 ITERATIONS = 400
-
-
-def ranks_of(process):
-    """Process numbers by rank."""
-    found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
-    return {rank_of(pid): int(pid) for pid in found}
 
 
 def wait_for(process, iteration):
@@ -58,81 +53,93 @@ def whole_run(root, **settings):
     return whole
 
 
+# ---- a process is lost ----
+
+
+def stop_one(folder, rank, whole):
+    iteration = DRAW.randrange(1, ITERATIONS * 3 // 4)
+    print("  rank %d stops after iteration %d" % (rank, iteration))
+    process = start(make(folder, KEYS, iterations=ITERATIONS), RANKS)
+    wait_for(process, iteration)
+    os.kill(ranks_of(process)[rank], signal.SIGSTOP)
+    ends = Ends(process, rank)
+    said = end(process, 1)[1]
+    lost = re.search(r"rank %d on \S+ has not been heard of for 4 s \(amp_rank_timeout\), in iteration (\d+)\." % rank, said)
+    assert lost, said
+    assert check_resumed(folder, said, whole) in (int(lost[1]) - 1, int(lost[1])), said
+    return ends.wait()
+
+
 def check_stopped(root, ranks=None):
     """A process that gives no sign of life is named, the last finished step is saved, all end."""
     whole = whole_run(root)
     for rank in ranks or [DRAW.randrange(RANKS)]:
-        iteration = DRAW.randrange(1, ITERATIONS * 3 // 4)
-        print("  rank %d stops after iteration %d" % (rank, iteration))
-        folder = make(root / str(rank), KEYS, iterations=ITERATIONS)
-        process = start(folder, RANKS)
-        wait_for(process, iteration)
-        os.kill(ranks_of(process)[rank], signal.SIGSTOP)
-        since = time.monotonic()
-        said = end(process, 1)[1]
-        print("  ended after %.1f s" % (time.monotonic() - since))
-        lost = re.search(r"rank %d on \S+ has not been heard of for 4 s \(amp_rank_timeout\), in iteration (\d+)\."
-                         % rank, said)
-        assert lost, said
-        assert check_resumed(folder, said, whole) in (int(lost[1]) - 1, int(lost[1])), said
+        check_in_time(root / str(rank), TIMEOUT + 2, stop_one, rank, whole)
 
 
-def ends_of(process, rank):
-    """Stops a rank. Seconds until each of the others has ended by itself."""
-    ranks, ends = ranks_of(process), {}
-    os.kill(ranks[rank], signal.SIGSTOP)
-    since = time.monotonic()
-    while len(ends) < RANKS - 1 and time.monotonic() - since < 60:
-        for r, pid in ranks.items():
-            if r != rank and r not in ends and ended(pid):
-                ends[r] = time.monotonic() - since
-        time.sleep(.01)
-    for pid in ranks.values():
+def stop_one_alone(folder, rank):
+    process = start(make(folder, KEYS, iterations=1000000), RANKS, env=dict(OMPI_MCA_orte_abort_on_non_zero_status="0"))
+    wait_for(process, 10)
+    pids = ranks_of(process)
+    os.kill(pids[rank], signal.SIGSTOP)
+    print("  rank %d stops" % rank)
+    seconds = Ends(process, rank).wait()
+    for pid in pids.values():
         if not ended(pid):
             os.kill(pid, signal.SIGKILL)
-    return ends
-
-
-def ended(pid):
-    try:
-        return Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
+    process.kill()  # it waits on, as no rank has taken leave of it
+    process.communicate()
+    return seconds
 
 
 def check_ends(root, ranks=None):
-    """All others end within two seconds of the timeout, each by itself: this mpirun ends nobody. On a busy machine a
-    thread may get no core for long, so MORE is added, and the best of three attempts counts: what hangs is as late in all."""
+    """All others end within two seconds of the timeout, each by itself: this mpirun ends nobody."""
     for rank in ranks or [DRAW.randrange(RANKS)]:
-        for attempt in range(3):
-            folder = make(root / ("%d_%d" % (rank, attempt)), KEYS, iterations=1000000)
-            process = start(folder, RANKS, env=dict(OMPI_MCA_orte_abort_on_non_zero_status="0"))
-            wait_for(process, 10)
-            ends = ends_of(process, rank)
-            process.kill()  # it waits on, as no rank has taken leave of it
-            process.communicate()
-            print("  rank %d stops: others end after %s s" % (rank, ends))
-            if len(ends) == RANKS - 1 and max(ends.values()) < TIMEOUT + 2 + MORE:
-                break
-        else:
-            raise AssertionError("rank %d stops, amp_rank_timeout=%d: others end after %s s" % (rank, TIMEOUT, ends))
+        check_in_time(root / str(rank), TIMEOUT + 2, stop_one_alone, rank)
+
+
+def kill_one(folder, rank, whole):
+    iteration = DRAW.randrange(101, ITERATIONS * 3 // 4)
+    print("  rank %d is killed after iteration %d" % (rank, iteration))
+    process = start(make(folder, KEYS, iterations=ITERATIONS), RANKS)
+    wait_for(process, iteration)
+    ends = Ends(process, rank)
+    os.kill(ranks_of(process)[rank], signal.SIGKILL)
+    end(process, 128 + signal.SIGKILL)
+    train(folder, DRAW.choice((0, 2, 4)), folder / "backup" / "toy.backup")
+    assert pair(folder) == pair(whole), (rank, iteration)
+    return ends.wait()
 
 
 def check_killed(root, ranks=None):
     """The launcher ends the others; the last backup is whole."""
     whole = whole_run(root)
     for rank in ranks or [DRAW.randrange(RANKS)]:
-        iteration = DRAW.randrange(101, ITERATIONS * 3 // 4)
-        print("  rank %d is killed after iteration %d" % (rank, iteration))
-        folder = make(root / str(rank), KEYS, iterations=ITERATIONS)
-        process = start(folder, RANKS)
-        wait_for(process, iteration)
-        os.kill(ranks_of(process)[rank], signal.SIGKILL)
-        since = time.monotonic()
-        end(process, 128 + signal.SIGKILL)
-        print("  ended after %.1f s" % (time.monotonic() - since))
-        train(folder, DRAW.choice((0, 2, 4)), folder / "backup" / "toy.backup")
-        assert pair(folder) == pair(whole), (rank, iteration)
+        check_in_time(root / str(rank), AT_ONCE, kill_one, rank, whole)
+
+
+def lose_one(folder, rank, whole, where, how):
+    print("  %s to rank %d in %s" % (how.name, rank, where))
+    process = start(make(folder, KEYS, iterations=ITERATIONS), RANKS, *["-map"] * where.startswith("network_predict"),
+                    env=dict(FAULT=where, LD_PRELOAD=FAULTS))
+    threading.Thread(target=process.stdout.read).start()
+    while not (folder / "paused").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(.01)
+    ends = Ends(process, rank)
+    os.kill(ranks_of(process)[rank], how)
+    (folder / "go").touch()
+    said = process.stderr.read()
+    if how == signal.SIGSTOP:
+        assert process.wait() == 1, said
+        assert "rank %d on " % rank in said and "has not been heard of for 4 s (amp_rank_timeout)" in said, said
+        check_resumed(folder, said, whole)
+    else:
+        assert process.wait() == 128 + signal.SIGKILL, said
+        saved = folder / "backup" / "toy.backup"
+        train(folder, DRAW.choice((0, 2, 4)), *[saved] * saved.exists())
+        assert pair(folder) == pair(whole), said
+    return ends.wait()
 
 
 def check_busy_rank_0(root, ranks=None):
@@ -141,27 +148,11 @@ def check_busy_rank_0(root, ranks=None):
     for rank in ranks or [DRAW.randrange(RANKS)]:
         both = "fsync:%d" % DRAW.randrange(5, 15), "network_predict:%d" % DRAW.randrange(1, 8)
         for where in both if ranks else [DRAW.choice(both)]:
-            signal_number = DRAW.choice((signal.SIGSTOP, signal.SIGKILL))
-            print("  %s to rank %d in %s" % (signal_number.name, rank, where))
-            folder = make(root / ("%d_%s" % (rank, where)), KEYS, iterations=ITERATIONS)
-            process = start(folder, RANKS, *["-map"] * where.startswith("network_predict"),
-                            env=dict(FAULT=where, LD_PRELOAD=FAULTS))
-            threading.Thread(target=process.stdout.read).start()
-            while not (folder / "paused").exists():
-                assert process.poll() is None, process.stderr.read()
-                time.sleep(.01)
-            os.kill(ranks_of(process)[rank], signal_number)
-            (folder / "go").touch()
-            said = process.stderr.read()
-            if signal_number == signal.SIGSTOP:
-                assert process.wait() == 1, said
-                assert "rank %d on " % rank in said and "has not been heard of for 4 s (amp_rank_timeout)" in said, said
-                check_resumed(folder, said, whole)
-            else:
-                assert process.wait() == 128 + signal.SIGKILL, said
-                saved = folder / "backup" / "toy.backup"
-                train(folder, DRAW.choice((0, 2, 4)), *[saved] * saved.exists())
-                assert pair(folder) == pair(whole), said
+            for how, most in (signal.SIGSTOP, TIMEOUT + 2), (signal.SIGKILL, AT_ONCE):
+                check_in_time(root / ("%d_%s_%s" % (rank, where, how.name)), most, lose_one, rank, whole, where, how)
+
+
+# ---- a process cannot go on ----
 
 
 def split(folder):
@@ -181,32 +172,41 @@ def start_split(folder, program=DARKNET, preload=""):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, **OPEN_MPI))
 
 
+def take_images(folder, rank):
+    process = start_split(split(make(folder, KEYS, iterations=1000000)))
+    wait_for(process, DRAW.randrange(1, 100))
+    ends = Ends(process)
+    for path in (folder / str(rank)).iterdir():
+        path.unlink()
+    said = end(process, 1)[1]
+    assert re.search(r"rank %d on \S+ cannot go on, in iteration \d+: .*image\d+\.(png|txt).*The state after iteration \d+ is "
+                     "saved" % rank, said), said
+    return ends.wait()
+
+
 def check_gone(root, ranks=None):
     """An image that one process cannot read: it says so, another one saves, all end."""
     for rank in ranks or [DRAW.randrange(RANKS)]:
-        folder = split(make(root / str(rank), KEYS, iterations=1000000))
-        process = start_split(folder)
-        wait_for(process, DRAW.randrange(1, 100))
-        for path in (folder / str(rank)).iterdir():
-            path.unlink()
-        said = end(process, 1)[1]
-        assert re.search(r"rank %d on \S+ cannot go on, in iteration \d+: .*image\d+\.(png|txt).*The state after iteration "
-                         r"\d+ is saved" % rank, said), said
+        check_in_time(root / str(rank), AT_ONCE, take_images, rank)
+
+
+def take_memory(folder, rank, whole):
+    process = start(make(folder, KEYS, iterations=ITERATIONS), RANKS)
+    wait_for(process, DRAW.randrange(1, 200))
+    ends, pid = Ends(process), ranks_of(process)[rank]
+    size = int(Path("/proc/%d/statm" % pid).read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(pid, resource.RLIMIT_AS, (size, size))
+    said = end(process, 1)[1]
+    assert re.search(r"rank %d on \S+ cannot go on, in iteration \d+: .*memory" % rank, said), said
+    check_resumed(folder, said, whole)
+    return ends.wait()
 
 
 def check_memory(root, ranks=None):
     """The same of memory; and training goes on exactly."""
     whole = whole_run(root)
     for rank in ranks or [DRAW.randrange(RANKS)]:
-        folder = make(root / str(rank), KEYS, iterations=ITERATIONS)
-        process = start(folder, RANKS)
-        wait_for(process, DRAW.randrange(1, 200))
-        pid = ranks_of(process)[rank]
-        size = int(Path("/proc/%d/statm" % pid).read_text().split()[0]) * resource.getpagesize()
-        resource.prlimit(pid, resource.RLIMIT_AS, (size, size))
-        said = end(process, 1)[1]
-        assert re.search(r"rank %d on \S+ cannot go on, in iteration \d+: .*memory" % rank, said), said
-        check_resumed(folder, said, whole)
+        check_in_time(root / str(rank), AT_ONCE, take_memory, rank, whole)
 
 
 def check_room(root, ranks=None):
@@ -246,16 +246,37 @@ def check_late(root):
     assert pair(folder) == pair(whole)
 
 
-def check_without_threads(root):
-    """An MPI without MPI_THREAD_MULTIPLE: who waits too long ends the run, which is said at the start."""
-    folder = make(root / "stopped", FAST + "amp_rank_timeout=3\n", iterations=1000000)
-    process = start(folder, RANKS, program=STOCK, env=dict(FAULT="threads", PRELOAD=FAULTS + ":" + PLUGIN))
+# ---- without beats ----
+
+
+def stop_without_threads(folder):
+    process = start(make(folder, FAST + "amp_rank_timeout=3\n", iterations=1000000), RANKS, program=STOCK,
+                    env=dict(FAULT="threads", PRELOAD=FAULTS + ":" + PLUGIN))
     wait_for(process, 5)
     os.kill(ranks_of(process)[1], signal.SIGSTOP)
+    ends = Ends(process, 1)
     said = end(process, 1)[1]
     assert said.count("this MPI has no MPI_THREAD_MULTIPLE") == 1, said
     assert re.search(r"another process has not come to an exchange for 3 s .*The state after iteration \d+ is saved",
                      said), said
+    return ends.wait()
+
+
+def check_without_threads(root):
+    """An MPI without MPI_THREAD_MULTIPLE: who waits too long ends the run, which is said at the start."""
+    check_in_time(root, 3 + 2, stop_without_threads)
+
+
+def stop_in(folder, rank, where, words):
+    print("  rank %d stops in %s" % (rank, where))
+    process = start(make(folder, KEYS), RANKS, program=STOCK,
+                    env=dict(FAULT=where, FAULT_RANK=str(rank), PRELOAD=FAULTS + ":" + PLUGIN))
+    wait_until_stopped(process, rank)
+    ends = Ends(process, rank)
+    said = end(process, 1)[1]
+    assert words.replace("%d", str(rank)) in said, said
+    assert (folder / "backup" / "toy_final.weights").exists() == (where == "MPI_Finalize"), said
+    return ends.wait()
 
 
 def check_start_and_end(root, ranks=None):
@@ -267,12 +288,10 @@ def check_start_and_end(root, ranks=None):
                    "does not answer")
     for rank in ranks or [DRAW.randrange(RANKS)]:
         for where, words in said_in.items():
-            print("  rank %d stops in %s" % (rank, where))
-            folder = make(root / where / str(rank), KEYS)
-            said = end(start(folder, RANKS, program=STOCK,
-                             env=dict(FAULT=where, FAULT_RANK=str(rank), PRELOAD=FAULTS + ":" + PLUGIN)), 1)[1]
-            assert words.replace("%d", str(rank)) in said, said
-            assert (folder / "backup" / "toy_final.weights").exists() == (where == "MPI_Finalize"), said
+            check_in_time(root / where / str(rank), TIMEOUT + 2, stop_in, rank, where, words)
+
+
+# ---- one computes wrong ----
 
 
 def check_drift(root):

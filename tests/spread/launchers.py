@@ -14,7 +14,7 @@ from pathlib import Path
 
 import processes
 import slurm
-from processes import DARKNET, FAST, ORDERED, PLUGIN, STOCK, change, end, make, pair, train
+from processes import DARKNET, FAST, ORDERED, PLUGIN, STOCK, change, end, engine_layout, make, pair, train
 
 SOURCE = Path(sys.argv[5])
 # The default depends on max_batches, which differs between a run that is stopped and one that is not.
@@ -101,8 +101,8 @@ def check_mpich(root):
     ours = root / "plugin"
     ours.mkdir(parents=True)
     shutil.copy(PLUGIN, ours / "libdarknet_amp.so")
-    subprocess.run(["mpicc.mpich", "-std=c11", "-O2", "-fPIC", "-shared", "-I", SOURCE, SOURCE / "plugin/spread/mpi.c",
-                    "-o", ours / "libdarknet_amp_mpi.so"], check=True)
+    subprocess.run(["mpicc.mpich", "-std=c11", "-O2", "-fPIC", "-shared", "-DAMP_ENGINE_LAYOUT=0x" + engine_layout(),
+                    "-I", SOURCE, SOURCE / "plugin/spread/mpi.c", "-o", ours / "libdarknet_amp_mpi.so"], check=True)
     one, several = make(root / "one", ORDERED), make(root / "several", ORDERED)
     train(one, 0, program=STOCK)
     preload = ["env", "LD_PRELOAD=%s" % (ours / "libdarknet_amp.so")]

@@ -3,10 +3,14 @@
  *
  *   keep:FILE     images and labels of the first step go into the file
  *   take:FILE:K   the first step has those of pass K of the file in place of its own
- *   lose:K:STEP   images have no labels, but those of pass K in that step (counted from 1) */
+ *   lose:K:STEP   images have no labels, but those of pass K in that step (counted from 1)
+ *   inf:K:STEP    a pixel of pass K in that step is inf
+ *   large:K:STEP  pixels of pass K in that step are 60,000 times as bright, and later all are */
 #include "darknet.h"
 
 #include <dlfcn.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,12 +43,21 @@ static void move_rows(const char *path, data d, int first, int in)
     if (fclose(f)) exit(9);
 }
 
-static void lose_labels(const network *net, data d, int pass)
+static void change_row(const char *how, matrix x, matrix y, int i, bool in_pass, bool later)
 {
-    int first = first_pass(net->subdivisions);
-    for (int i = 0; i < d.y.rows; i++)
-        if (first + i / net->batch != pass)
-            memset(d.y.vals[i], 0, (size_t)d.y.cols * sizeof(float));
+    if (!strncmp(how, "lose:", 5) && !in_pass) memset(y.vals[i], 0, (size_t)y.cols * sizeof(float));
+    if (!strncmp(how, "inf:", 4) && in_pass) x.vals[i][x.cols / 2] = INFINITY;
+    for (int k = 0; !strncmp(how, "large:", 6) && (in_pass || later) && k < x.cols; k++)
+        x.vals[i][k] *= 60000;
+}
+
+static void change_rows(const char *how, const network *net, data d, int step)
+{
+    int pass, in_step, first = first_pass(net->subdivisions);
+    if (sscanf(how, "%*[a-z]:%d:%d", &pass, &in_step) != 2) return;
+    for (int i = 0; i < d.X.rows; i++)
+        change_row(how, d.X, d.y, i, step == in_step && first + i / net->batch == pass,
+                   step > in_step);
 }
 
 float train_network(network *net, data d)
@@ -52,15 +65,14 @@ float train_network(network *net, data d)
     static int step;
     const char *how = getenv("PASSES");
     char path[4096];
-    int pass, which;
+    int pass;
     float (*next)(network *, data);
     *(void **)&next = dlsym(RTLD_NEXT, "train_network");
     step++;
     if (how && step == 1 && sscanf(how, "keep:%4095s", path) == 1) move_rows(path, d, 0, 0);
     if (how && step == 1 && sscanf(how, "take:%4095[^:]:%d", path, &pass) == 2)
         move_rows(path, d, pass * net->batch, 1);
-    if (how && sscanf(how, "lose:%d:%d", &pass, &which) == 2)
-        lose_labels(net, d, step == which ? pass : -1);
+    if (how) change_rows(how, net, d, step);
     return next(net, d);
 }
 

@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 import processes
-from processes import DARKNET, FAST, ORDERED, PLUGIN, STOCK, change, distance, end, make, pair, rank_of, refused, start, train, weights_of
+from ends import Ends, check_in_time, ranks_of
+from processes import DARKNET, FAST, ORDERED, PLUGIN, STOCK, change, distance, end, make, pair, refused, start, train, weights_of
 
 EMULATED, NCCL = sys.argv[5:7]
 SEED = int(os.environ.get("AMP_TEST_SEED", time.time_ns() // 1000 % 1000000))
@@ -142,25 +143,29 @@ def check_bad_label(root):
     assert any("mixed precision: rank " in line for line in bad), said
 
 
-def check_lost(root):
-    """A rank is stopped, most likely while the others wait for it in a layer: the last finished step is saved, and the
-    run goes on from there to the byte."""
-    whole = make(root / "whole", SYNCED, batch=6, subdivisions=3, iterations=400)
-    train(whole, 3)
-    folder = make(root / "lost", SYNCED + "amp_rank_timeout=4\n", batch=6, subdivisions=3, iterations=400)
-    process = start(folder, 3)
+def stop_one(folder, whole):
+    process = start(make(folder, SYNCED + "amp_rank_timeout=4\n", batch=6, subdivisions=3, iterations=400), 3)
     rank, iteration = DRAW.randrange(3), DRAW.randrange(1, 200)
     for line in process.stdout:
         if line.startswith("%d: " % iteration):
             break
-    found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
-    os.kill({rank_of(pid): int(pid) for pid in found}[rank], signal.SIGSTOP)
+    os.kill(ranks_of(process)[rank], signal.SIGSTOP)
+    ends = Ends(process, rank)
     said = end(process, 1)[1]
     assert re.search(r"rank %d on \S+ has not been heard of for 4 s \(amp_rank_timeout\)" % rank, said), said
     saved = re.findall(r"The state after iteration (\d+) is saved\. .*: \S*toy.cfg (\S+)\n", said)
     assert len(saved) == 1, said
     train(folder, 3, saved[0][1])
     assert pair(folder) == pair(whole), said
+    return ends.wait()
+
+
+def check_lost(root):
+    """A rank is stopped, most likely while the others wait for it in a layer: the last finished step is saved, and the
+    run goes on from there to the byte."""
+    whole = make(root / "whole", SYNCED, batch=6, subdivisions=3, iterations=400)
+    train(whole, 3)
+    check_in_time(root / "lost", 4 + 2, stop_one, whole)
 
 
 def check_refused(root):
