@@ -137,7 +137,7 @@ AMP_TEST(the_largest_batch)
     }
 }
 
-static size_t detector_takes(int side, int random)
+static size_t detector_takes(int width, int height, int random)
 {
     char text[1000];
     struct amp_options options;
@@ -146,7 +146,7 @@ static size_t detector_takes(int side, int random)
              "[net]\nmixed_precision=1\nbatch=2\nwidth=%d\nheight=%d\nchannels=3\n[convolutional]\n"
              "filters=21\nsize=1\nactivation=linear\n[yolo]\nmask=0,1,2\n"
              "anchors=1,1,2,2,3,3\nclasses=2\nnum=3\nrandom=%d\n",
-             side, side, random);
+             width, height, random);
     struct amp_cfg_file *cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(cfg && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err));
     amp_options_settle_dtype(&options, false, false);
@@ -158,10 +158,12 @@ static size_t detector_takes(int side, int random)
 
 AMP_TEST(random_sizes_count_at_their_largest)
 {
-    CHECK_INT(detector_takes(320, 1), detector_takes(608, 0));
-    CHECK_INT(detector_takes(608, 1), detector_takes(608, 0));
-    CHECK_INT(detector_takes(640, 1), detector_takes(640, 0));
-    CHECK(detector_takes(320, 0) < detector_takes(320, 1));
+    CHECK_INT(detector_takes(320, 320, 1), detector_takes(608, 608, 0));
+    CHECK_INT(detector_takes(640, 320, 1), detector_takes(608, 608, 0));
+    CHECK_INT(detector_takes(320, 640, 1), detector_takes(608, 608, 0));
+    CHECK_INT(detector_takes(608, 608, 1), detector_takes(608, 608, 0));
+    CHECK_INT(detector_takes(640, 640, 1), detector_takes(640, 640, 0));
+    CHECK(detector_takes(320, 320, 0) < detector_takes(320, 320, 1));
 }
 
 /* ---- several processes ---- */
