@@ -73,6 +73,27 @@ def check_spellings():
     assert "cannot read -x" in run("amp", "plan", "--", "-x").stderr
 
 
+def check_limits():
+    """What is allowed is, up to both ends; the files that are missing are told after it."""
+    names = ("none.data", "none.cfg", "none.weights")
+    cases = ((("amp", "plan", "none.cfg", "--processes"), (1, 65536), (0, 65537)),
+             (("amp", "plan", "none.cfg", "--memory"), (1e-9, 1e6), (0, 1000001)),
+             (("amp", "shrink", "none.data", "--out", "none", "--side"), (16, 65500), (15, 65501)),
+             (("amp", "lr-find", *names[:2], "--iterations"), (20, 100000), (19, 100001)),
+             (("amp", "check", *names[:2], "-i"), (0, 1023), (-1, 1024)),
+             (("detector", "map", *names, "--bootstrap"), (0, 1000000), (-1, 1000001)),
+             (("detector", "map", *names, "--iou"), (1e-9, 1), (0, 1.001)),
+             (("detector", "map", *names, "--thresh"), (0, .999), (-.001, 1)),
+             (("detector", "map", *names, "--nms"), (0, 1), (-.001, 1.001)),
+             (("detector", "train", *names[:2], "-map", "-map_every"), (1, 10**9), (0, 10**9 + 1)))
+    for words, allowed, refused in cases:
+        for value in allowed + refused:
+            told = run(*words, str(value))
+            assert told.returncode == 1, (words, value, told)
+            of_value = "must be a" in told.stderr or "allowed: iterations" in told.stderr
+            assert of_value == (value in refused), (words, value, told.stderr)
+
+
 def openmp_starts(**variables):
     """What OpenMP said of its spins, once for each time that it was loaded."""
     kept = {name: value for name, value in os.environ.items()
@@ -105,6 +126,7 @@ def main():
     check_version()
     check_unknown()
     check_spellings()
+    check_limits()
     # What is Darknet's own stays as it is.
     assert run("nothing").stderr == "Not an option: nothing\n"
     assert run("detector", "train").returncode == 1

@@ -369,6 +369,14 @@ AMP_TEST(a_loss_is_the_scales_fault_first)
     judge();
     check_scale_line("loss_scale_max", "16777216");
     end();
+    begin(AMP_LOSS_SCALE_MAX); /* there is no larger one */
+    see_all_well(AMP_LOSS_SCALE_MAX);
+    lose_two_of_three(AMP_SEEN_DELTA, 1, 1);
+    judge();
+    CHECK(p.n_advice > 0);
+    for (int i = 0; i < p.n_advice; i++)
+        CHECK_STR(p.advice[i].key, "mixed_precision");
+    end();
 }
 
 /* BF16 has FP32's range: no headroom to speak of, and no scale. */

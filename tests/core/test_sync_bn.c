@@ -228,6 +228,17 @@ static void check_channel(int channel)
     CHECK_NEAR(dscale, product * factor, 1.5 * ulp * products * factor);
 }
 
+/* The word of the running statistics has the largest of both kinds, of all processes. */
+static void check_watched(const struct amp_node *node)
+{
+    float most = 0, watched;
+    for (int c = 0; c < 9; c++)
+        most =
+            fmaxf(most, fmaxf(fabsf(node->bind.rolling_mean[c]), node->bind.rolling_variance[c]));
+    memcpy(&watched, &node->watch[AMP_WATCH_ROLLING], sizeof watched);
+    CHECK_NEAR(watched, most, 0);
+}
+
 /* Values far from 0, whose means are rounded most; with 2^-23, which one bit more would miss. */
 static void check_bounds(float offset)
 {
@@ -241,6 +252,8 @@ static void check_bounds(float offset)
         run(run_pass);
         for (int c = 0; c < 9; c++)
             check_channel(c);
+        for (int r = 0; r < n; r++)
+            check_watched(&processes[r].rig->graph->nodes[0]);
         CHECK_INT(processes[0].exchanges, 2);
         end(one);
     }

@@ -116,6 +116,8 @@ MIXED = [
     ("an average in words", "batch=4", "ema_alpha=yes\nbatch=4", ["toy.cfg:4: ema_alpha=yes", "0 to 0.999999"]),
     ("a norm below 0", "batch=4", "clip_grad_norm=-1\nbatch=4", ["toy.cfg:4: clip_grad_norm=-1", "0 to 1000000000"]),
     ("a beta of 1", "batch=4", "optimizer=adamw\nB1=1\nbatch=4", ["toy.cfg:5: B1=1", "allowed: 0 to below 1"]),
+    ("a second beta of 1", "batch=4", "optimizer=adamw\nB2=1\nbatch=4", ["toy.cfg:5: B2=1", "allowed: 0 to below 1"]),
+    ("a negative first beta", "batch=4", "optimizer=adam\nB1=-.1\nbatch=4", ["toy.cfg:5: B1=-.1", "allowed: 0 to below 1"]),
     ("a negative beta", "batch=4", "optimizer=lamb\nB2=-1\nbatch=4", ["toy.cfg:5: B2=-1", "allowed: 0 to below 1"]),
     ("an eps of 0", "batch=4", "optimizer=adamw\neps=0\nbatch=4", ["toy.cfg:5: eps=0", "allowed: a number above 0"]),
     ("a beta of 1 of Darknet's Adam", "batch=4", "adam=1\nB1=1\nbatch=4", ["toy.cfg:5: B1=1", "allowed: 0 to below 1"]),

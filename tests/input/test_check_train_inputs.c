@@ -387,6 +387,19 @@ AMP_TEST(tree_and_map)
     check_bad_label("3 .5 .5 .1 .1\n", "1: class \"3\": must be a whole number from 0 to 2");
 }
 
+/* Its tree is held against what it reads: it has no classes of its own. */
+AMP_TEST(tree_of_a_softmax)
+{
+    start();
+    put("a.tree", "a -1\nb -1\nc 0\nd 0\n");
+    put_replaced("a.cfg", good_cfg, "[convolutional]\nfilters=14\nsize=1\nactivation=linear\n",
+                 "[connected]\noutput=4\nactivation=linear\n[softmax]\nnoloss=1\ntree=a.tree\n"
+                 "[connected]\noutput=14\nactivation=linear\n");
+    check_good();
+    put("a.tree", "a -1\nb -1\nc 0\n");
+    check_bad("a.cfg:21: tree=a.tree: has 3 classes; allowed: 4, as many as [softmax]");
+}
+
 AMP_TEST(bad_cfg_and_options)
 {
     start();

@@ -187,6 +187,8 @@ def test_cfgs():
     assert net["steps"] == "300,450" and net["max_batches"] == "500" and net["batch"] == "4", net
     stepped = CFG.replace("policy=steps", "policy=step\nstep=100")
     assert keys(mixed.apply(stepped, 1, 500))["step"] == "50" and "step" not in net
+    short = keys(mixed.apply(stepped.replace("600", "100"), 1, 1))  # nothing becomes 0
+    assert (short["step"], short["steps"], short["amp_log_layers"]) == ("1", "1,1", "1"), short
     text = custom.apply(CFG, 1)
     assert keys(text)["steps"] == "1,2" and keys(text)["loss_scale"] == "128"
     assert keys(text, 2) == {"classes": "1", "mixed_precision": "0"}, keys(text, 2)

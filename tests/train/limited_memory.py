@@ -40,7 +40,7 @@ def ends_well(folder, mib, *words):
     print("%d MiB, %s: status %d: %s" % (mib, " ".join(words), status, last[0][-150:]))
     assert status in (0, 1), said[-3000:]
     for used, most in re.findall(r"with (\d+) of (\d+) MiB of memory in use", said):
-        assert int(used) <= int(most) == mib, said[-3000:]
+        assert 100 < int(used) <= int(most) == mib, said[-3000:]  # the libraries alone take more
     told = [line for line in said.splitlines() if "darknet-amp" in line and "memory" in line]
     assert status == 0 or told, said[-3000:]
     return status == 0

@@ -470,6 +470,8 @@ AMP_TEST(without_a_seed_every_run_has_masks_of_its_own)
     free_network(other);
 }
 
+void cuda_random(float *x_gpu, size_t n); /* in Darknet's cuda.h, as CUDA has one too */
+
 /* cuRAND knows no seed: what Darknet has drawn on the device comes from the seed's stream, and all
  * of it. */
 AMP_TEST(with_a_seed_what_darknet_draws_on_the_device_is_drawn_from_it)

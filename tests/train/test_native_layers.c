@@ -215,14 +215,17 @@ struct passes {
     unsigned seed;
 };
 
-static void draw_boxes(float *t)
+/* coords: numbers of a box; those beyond four are of its mask. */
+static void draw_boxes(float *t, int coords)
 {
-    for (int box = 0; box < 2; box++, t += 5) {
+    for (int box = 0; box < 2; box++, t += coords + 1) {
         t[0] = (float)test_uniform(.05 + .5 * box, .45 + .5 * box);
         t[1] = (float)test_uniform(.05, .95);
         t[2] = (float)test_uniform(.1, .6);
         t[3] = (float)test_uniform(.1, .6);
-        t[4] = (float)(test_random() % 2);
+        for (int k = 4; k < coords; k++)
+            t[k] = (float)test_uniform(0, 1);
+        t[coords] = (float)(test_random() % 2);
     }
 }
 
@@ -263,7 +266,7 @@ static void draw_truth(enum truth kind, const network *net, float *t)
     const layer *last = &net->layers[net->n - 1];
     switch (kind) {
     case BOXES:
-        draw_boxes(t);
+        draw_boxes(t, last->type == REGION ? last->coords : 4);
         break;
     case CELLS:
         draw_cells(t, last->side * last->side);
@@ -556,6 +559,11 @@ AMP_TEST(cost_of_yolo_after_forward)
 LAYER_TEST(region, IMAGES, REGION, BOXES)
 LAYER_TEST(region_softmax_rescored, IMAGES, REGION "softmax=1\nrescore=1\n", BOXES)
 LAYER_TEST(region_background, IMAGES, REGION "background=1\n", BOXES)
+/* More numbers of a place than four, as segmentation has. */
+LAYER_TEST(region_masks, IMAGES,
+           WIDE_CONV LINEAR_CONV(18) "[region]\nanchors=1,2, 3,2\nclasses=2\ncoords=6\nnum=2\n"
+                                     "thresh=1\nbias_match=1\n",
+           BOXES)
 LAYER_TEST(detection, IMAGES,
            WIDE_CONV "[connected]\noutput=28\nactivation=linear\n"
                      "[detection]\nclasses=2\ncoords=4\nnum=1\nside=2\nsqrt=1\nrescore=1\n"

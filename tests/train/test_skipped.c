@@ -181,6 +181,22 @@ AMP_TEST(an_image_that_overflows_in_the_second_pass)
     free_network(before);
 }
 
+/* Darknet's losses compute an index from a label, of whatever image of the pass it is: they get
+ * none of them. */
+AMP_TEST(of_a_pass_with_a_bad_label_no_label_is_left)
+{
+    network *net = parse(MIXED, DETECTOR);
+    for (int image = 0; image < net->batch; image++) {
+        load_images(net, 3);
+        net->truth[image * net->truths] = NAN;
+        train_network_datum(net);
+        for (int i = 0; i < net->batch * net->truths; i++)
+            CHECK(net->truth[i] == 0);
+    }
+    CHECK_INT(step_of(net)->scaler.skipped, net->batch / net->subdivisions);
+    free_network(net);
+}
+
 /* ---- a step that begins in its middle ---- */
 
 /* seen: 8 images are a step, 4 a pass; 5 is no multiple of either. */
@@ -191,6 +207,8 @@ static void check_middle(const char *layers, size_t seen)
     for (int i = 0; i < 7; i++) {
         pass(net);
         pass(plain);
+        /* the first step has one pass, and its loss is that of the pass */
+        if (i == 0) CHECK_NEAR(amp_last_loss(net), *net->cost / (float)net->batch, 1e-6);
         /* within a step, Darknet's momentum holds the gradients so far; ours are elsewhere */
         if (step_of(net)->passes == 0) check_near_plain(net, plain, STEPS_TOLERANCE);
         CHECK_INT(*net->t, *plain->t);

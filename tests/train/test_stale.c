@@ -317,6 +317,23 @@ AMP_TEST(weights_are_packed_again_after_writes_that_are_told)
     }
 }
 
+/* A convolution packs averages that were copied into its network's weights. */
+AMP_TEST(averages_are_packed_if_writes_are_told)
+{
+    static const char keys[] = MIXED "loss_scale=256\nema_alpha=.9\n";
+    amp_promise_to_tell();
+    network *net = parse_settled(keys, DETECTOR), *twin = parse_settled(keys, DETECTOR);
+    network *fresh = parse_settled(keys, DETECTOR);
+    steps(net, 3);
+    predict(twin); /* packs the weights of before */
+    CHECK_INT(amp_copy_averages(twin, net), 1);
+    CHECK_INT(amp_copy_averages(fresh, net), 1);
+    check_same_output(twin, fresh);
+    free_network(net);
+    free_network(twin);
+    free_network(fresh);
+}
+
 /* The words that watch weights are raised by packing, so inference in between must not lose
  * them. */
 AMP_TEST(inference_in_between_changes_nothing_if_writes_are_told)

@@ -171,6 +171,35 @@ AMP_TEST(a_fast_engine_that_is_wrong_is_named_and_left_out)
     end();
 }
 
+/* Results may be apart by one rounding to 16 bits each, and by those of so many products' sums. */
+AMP_TEST(engines_may_be_as_far_apart_as_roundings_bring_them)
+{
+    static const struct {
+        enum ampk_compute compute;
+        enum ampk_dtype result;
+        double rounding;
+    } types[] = {{AMPK_COMPUTE_FP16, AMPK_FP16, 0x1p-10},
+                 {AMPK_COMPUTE_BF16, AMPK_BF16, 0x1p-7},
+                 {AMPK_COMPUTE_TF32, AMPK_FP32, 0x1p-10},
+                 {AMPK_COMPUTE_FP32, AMPK_FP32, 0}};
+    static const double products[] = {[AMPK_TC_FORWARD] = 9 * 8, /* by groups */
+                                      [AMPK_TC_DATA] = 9 * 16,
+                                      [AMPK_TC_WEIGHTS] = 4 * 7 * 7};
+    for (int pass = AMPK_TC_FORWARD; pass <= AMPK_TC_WEIGHTS; pass++)
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+            for (int further = 0; further < 2; further++) {
+                struct ampk_tc_problem p = problem((enum ampk_tc_pass)pass, 3, types[t].result);
+                p.compute = types[t].compute;
+                p.groups = test_random() % 2 ? 2 : 1;
+                double n = products[pass] / (pass == AMPK_TC_WEIGHTS ? 1 : p.groups);
+                double slack = 2 * types[t].rounding + 0x1p-20 * sqrt(n) + 0x1p-27 * n;
+                begin_engines();
+                stub.wrong = 1 << 1, stub.off = (float)((further ? 1.03 : .97) * slack);
+                CHECK(check_choice(p, further ? 2 : 1, NULL) > 0);
+                end();
+            }
+}
+
 AMP_TEST(whole_results_are_compared)
 {
     static const size_t elements[] = {[AMPK_TC_FORWARD] = 4 * 7 * 7 * 16,
