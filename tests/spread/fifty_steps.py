@@ -3,10 +3,12 @@ differ in the fourth digit.
 
 usage: fifty_steps.py DARKNET STOCK PLUGIN CHECKOUT
 
-As processes.py. Training amplifies every difference, rounding too, so a single distance says little. Of one seed, let k of
-the RATES give weights that are farther from one process's than those of N processes are. If N processes differ by no more
-than these do, k is 0 to 4 with at least the chance of a draw, and its sum over the SEEDS is below LEAST once in 8,700 runs
-of this test for each dtype and N (45 of 5^8 draws). A process that computes something else is farther than all of them.
+As processes.py. Training amplifies every difference, rounding too, so a single distance says little. Of one seed, let
+k of the RATES give weights that are farther from one process's than those of N processes are. If N processes differ
+by no more than these do, k is 0 to 4 with at least the chance of a draw, and its sum over the SEEDS is below LEAST
+once in 8,700 runs of this test for each dtype and N (45 of 5^8 draws). Without the gradients of one process weights
+are some ten times as far off, and k is 0. One process's gradients times 1.01 are not seen here, as all distances are
+by then what training makes of any difference; passes.py has single steps for that.
 AMP_TEST_SEED draws seeds and images; without it the clock does.
 """
 

@@ -101,7 +101,7 @@ def check_mpich(root):
     ours = root / "plugin"
     ours.mkdir(parents=True)
     shutil.copy(PLUGIN, ours / "libdarknet_amp.so")
-    subprocess.run(["mpicc.mpich", "-std=c11", "-O2", "-fPIC", "-shared", "-DAMP_ENGINE_LAYOUT=0x" + engine_layout(),
+    subprocess.run(["mpicc.mpich", "-std=gnu11", "-O2", "-fPIC", "-shared", "-DAMP_ENGINE_LAYOUT=0x" + engine_layout(),
                     "-I", SOURCE, SOURCE / "plugin/spread/mpi.c", "-o", ours / "libdarknet_amp_mpi.so"], check=True)
     one, several = make(root / "one", ORDERED), make(root / "several", ORDERED)
     train(one, 0, program=STOCK)
