@@ -346,6 +346,8 @@ AMP_TEST(all_that_overflow_are_named_at_once)
     fp32[3] = 1e6f;
     see(AMP_SEEN_DELTA, 0);
     see_as(AMP_SEEN_DELTA, 2, "fp32");
+    fp32[3] = 1;
+    see(AMP_SEEN_DELTA, 0); /* of another batch: the largest of all counts */
     overflow(1);
     CHECK_INT(p.n_advice, 2);
     CHECK_INT(p.advice[0].layer, 1);

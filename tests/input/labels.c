@@ -195,6 +195,7 @@ AMP_TEST(faults_name_file_and_line)
     CHECK_FAULT("0 0,5 .5 .1 .1\n", 1, "x \"0,5\"");
     CHECK_FAULT("0 .5 .5 -1e-9 .1\n", 1, "width \"-1e-9\": must not be below 0");
     CHECK_FAULT("0 .5 .5 .1 -0.1\n", 1, "height \"-0.1\": must not be below 0");
+    CHECK_FAULT("0 -320 .5 .1 .1\n", 1, "x \"-320\": must be a fraction of the image");
     CHECK_FAULT("0 120 80 20 30\n", 1, "x \"120\": must be a fraction of the image");
     CHECK_FAULT("0 .5 .5 .1 .1\0 0\n", 1, "NUL byte");
 }
