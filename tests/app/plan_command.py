@@ -93,6 +93,8 @@ def check_processes(program, folder, net):
         assert (plan["processes"], plan["batch"]) == (int(n), images), plan
         assert plan["as_written"]["subdivisions"] * images == plan["as_written"]["batch"] == 12, plan
         assert plan["largest_fit"]["subdivisions"] == int(n), plan
+        grown = plan["largest_fit"]["batch"] / 12
+        assert abs(plan["largest_fit"]["learning_rate"] / (plan["as_written"]["learning_rate"] * grown) - 1) < 1e-6, plan
     text = run(program, folder, "several.cfg", "--processes", "3", "--memory", "1").stdout
     assert "in each of 3 processes\n" in text and "one pass of each process takes" in text, text
     done = run(program, folder, "several.cfg", "--processes", "5")
