@@ -21,6 +21,7 @@
 #include "run.h"
 #include "seed.h"
 #include "staging.h"
+#include "plugin/core/background.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/text.h"
 #include "plugin/spread/launcher.h"
@@ -353,6 +354,7 @@ static int detach_from(network *net)
     struct amp_session *s = amp_session_of(net->layers);
     amp_batches_forget(net);
     if (!s) return false;
+    amp_background_wait();
     amp_run_unwatch(s);
     amp_session_detach(s);
     return true;

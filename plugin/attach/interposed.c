@@ -24,6 +24,7 @@
 #include "seed.h"
 #include "session.h"
 #include "staging.h"
+#include "plugin/core/background.h"
 
 #include "activations.h"
 #include "connected_layer.h"
@@ -226,11 +227,14 @@ AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
     return amp_image_decode(filename, channels);
 }
 
-/* While it decodes an image, Darknet runs one shell command. */
+/* While it decodes an image, Darknet runs one shell command. A program of the user's may copy what
+ * it has saved. */
 AMP_INTERPOSE(int, system, (const char *command))
 {
     int status;
-    return amp_images_take_command(&status) ? status : AMP_REAL(system)(command);
+    if (amp_images_take_command(&status)) return status;
+    amp_background_wait();
+    return AMP_REAL(system)(command);
 }
 
 /* Called for a label file that has gone, and for any other that cannot be opened. */

@@ -6,6 +6,7 @@
 #include "seed.h"
 #include "amp_observe.h"
 #include "device.h"
+#include "plugin/core/background.h"
 #include "plugin/core/file.h"
 #include "plugin/core/host.h"
 #include "plugin/core/need.h"
@@ -133,6 +134,7 @@ _Noreturn void amp_ranks_exit(const char *message, int status)
 {
     fflush(stdout);
     if (!amp_group_rank()) fprintf(stderr, "darknet-amp: %s\n", message);
+    amp_background_wait();
     amp_group_leave();
     _exit(status); /* not exit: loader threads are still at work (amp_fail) */
 }

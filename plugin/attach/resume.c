@@ -5,6 +5,7 @@
  * On a GPU the masters and momentum are on the device, and core/sidecar.c knows no device. So the
  * state is copied to the host, used there, and written back. */
 
+#define _GNU_SOURCE
 #include "save.h"
 
 #include "plugin/core/checkpoint.h"
@@ -12,6 +13,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /* ---- what a run has ---- */
 
@@ -83,6 +85,73 @@ void amp_run_state_free(const struct amp_session *s, struct amp_run_state *state
         free(host->rolling[i].average);
     }
     amp_native_free_list(host);
+    if (state->copies) munmap(state->copies, state->copies_bytes);
+    free(state->demoted);
+}
+
+/* ---- a copy, for a save that is written while training goes on ---- */
+
+/* Of what a sidecar has of arrays on the host: all but the weights. */
+static size_t count_kept(const struct amp_owned *own)
+{
+    size_t n = 0;
+    for (const struct amp_param *p = own->params; p < own->params + own->n_params; p++)
+        n += p->n * (size_t)(1 + (p->m ? 2 : 0) + (p->average ? 1 : 0));
+    for (int i = 0; i < own->n_rolling; i++)
+        n += own->rolling[i].average ? own->rolling[i].n : 0;
+    return n;
+}
+
+size_t amp_run_state_bytes(const struct amp_session *s, const struct amp_run_state *state)
+{
+    return s->device ? 0 : count_kept(&state->host) * sizeof(float);
+}
+
+/* Copies *x to `to`, points *x there, and returns where the next one goes. */
+static float *move(float **x, size_t n, float *to)
+{
+    if (!*x) return to;
+    *x = memcpy(to, *x, n * sizeof *to);
+    return to + n;
+}
+
+static void move_all(struct amp_owned *own, float *to)
+{
+    for (struct amp_param *p = own->params; p < own->params + own->n_params; p++) {
+        to = move(&p->update, p->n, to);
+        to = move(&p->m, p->n, to);
+        to = move(&p->v, p->n, to);
+        to = move(&p->average, p->n, to);
+    }
+    for (struct amp_rolling *r = own->rolling; r < own->rolling + own->n_rolling; r++)
+        to = move(&r->average, r->n, to);
+}
+
+/* What is copied from a device is a copy already. In large pages, of which there are few to be
+ * made: training waits for this. */
+int amp_run_state_detach(const struct amp_session *s, struct amp_run_state *state)
+{
+    size_t layers = (size_t)state->run.n_layers * sizeof *state->demoted;
+    size_t bytes = amp_run_state_bytes(s, state);
+    float *copies =
+        bytes ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+              : NULL;
+    if (copies == MAP_FAILED) return -1;
+    state->demoted = malloc(layers + 1);
+    if (!state->demoted) {
+        if (copies) munmap(copies, bytes);
+        return -1;
+    }
+    state->run.demoted = memcpy(state->demoted, state->run.demoted, layers);
+    state->copies = copies;
+    state->copies_bytes = bytes;
+    if (copies) madvise(copies, bytes, MADV_HUGEPAGE);
+    if (copies) move_all(&state->host, copies);
+    for (int i = 0; i < state->host.n_params; i++) {
+        if (s->device) free(state->host.params[i].value);
+        state->host.params[i].value = NULL;
+    }
+    return 0;
 }
 
 /* An array that is not there has NULL on both sides. */
@@ -142,12 +211,12 @@ static bool name_spoilt(const struct amp_session *s, const char *array, int laye
 }
 
 /* Rolling statistics count too: a NaN there spoils inference, though training would not notice. */
-bool amp_run_is_spoilt(const struct amp_session *s, char *what, size_t size)
+bool amp_run_is_spoilt(const struct amp_session *s, const struct amp_run_state *state, char *what,
+                       size_t size)
 {
     static const char *const names[] = {"weights", "biases", "batch-norm scales"};
     bool spoilt = false;
-    struct amp_run_state state = amp_run_state_of(s);
-    const struct amp_owned *host = &state.host;
+    const struct amp_owned *host = &state->host;
     const struct amp_param *end = host->params + host->n_params;
     for (const struct amp_param *p = host->params; p < end && !spoilt; p++) {
         const char *array = !amp_all_finite(p->value, p->n)    ? names[p->kind]
@@ -162,7 +231,6 @@ bool amp_run_is_spoilt(const struct amp_session *s, char *what, size_t size)
         spoilt = !amp_all_finite(r->value, r->n) &&
                  name_spoilt(s, amp_watch_name(AMP_WATCH_ROLLING), r->layer, what, size);
     }
-    amp_run_state_free(s, &state);
     return spoilt;
 }
 

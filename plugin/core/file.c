@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -271,15 +272,26 @@ static int write_all(int fd, const char *p, ssize_t left)
     return 0;
 }
 
-static int copy_bytes(const char *from, int to)
+static int copy_rest(int from, int to)
 {
     char buffer[1 << 14];
-    ssize_t n = -1;
-    int fd = open(from, O_RDONLY | O_CLOEXEC), failed = fd < 0;
-    while (!failed && (n = read(fd, buffer, sizeof buffer)) > 0)
-        failed = write_all(to, buffer, n);
+    ssize_t n;
+    while ((n = read(from, buffer, sizeof buffer)) > 0)
+        if (write_all(to, buffer, n)) return -1;
+    return n < 0 ? -1 : 0;
+}
+
+static int copy_bytes(const char *from, int to)
+{
+    int fd = open(from, O_RDONLY | O_CLOEXEC);
+    int failed = fd < 0 || copy_rest(fd, to);
     if (fd >= 0) close(fd);
-    return failed || n < 0 ? -1 : 0;
+    return failed ? -1 : 0;
+}
+
+int amp_whole_fill(struct amp_whole_file *f, int from, char *err, size_t err_size)
+{
+    return copy_rest(from, f->fd) ? fail(f->temp, "cannot write", err, err_size) : 0;
 }
 
 static int copy(const char *path, const char *other, char *err, size_t err_size)
@@ -299,6 +311,15 @@ int amp_whole_keep(const char *path, const char *other, char *err, size_t err_si
     if (unlink(other) && errno != ENOENT) return fail(other, "cannot be replaced", err, err_size);
     if (!link(path, other)) return 0;
     return copy(path, other, err, err_size);
+}
+
+/* ---- files in memory ---- */
+
+int amp_memory_file(char path[AMP_MEMORY_PATH_SIZE])
+{
+    int fd = memfd_create("weights", MFD_CLOEXEC);
+    snprintf(path, AMP_MEMORY_PATH_SIZE, "/proc/self/fd/%d", fd);
+    return fd;
 }
 
 /* ---- plain new files ---- */

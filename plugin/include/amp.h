@@ -33,7 +33,9 @@ AMP_API int amp_detach(struct network *net);
 /* The plugin's save_weights and load_weights, for a program whose own calls do not pass through the
  * plugin (a function looked up with dlsym or ctypes). For a network with mixed_precision=1, files
  * are written whole or not at all, and training goes on from the sidecar beside them (amp_sidecar).
- * For any other network they are Darknet's own. */
+ * While the thread holds a batch of load_data, as Darknet's trainers do, backups and numbered files
+ * may be in place only some time after the call: loading, the next save, exit and quick_exit wait
+ * for them. For any other network they are Darknet's own. */
 AMP_API void amp_save_weights(struct network *net, const char *path);
 AMP_API void amp_load_weights(struct network *net, const char *path);
 

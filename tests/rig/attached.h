@@ -393,9 +393,10 @@ static inline bool exists(const char *name)
 
 static inline bool same_file(const char *a, const char *b)
 {
-    char x[4096], y[4096];
+    char x[1 << 14], y[1 << 14];
     long n = scratch_read(a, x, sizeof x);
-    return n > 0 && n < 4095 && n == scratch_read(b, y, sizeof y) && !memcmp(x, y, (size_t)n);
+    return n > 0 && n < (1 << 14) - 1 && n == scratch_read(b, y, sizeof y) &&
+           !memcmp(x, y, (size_t)n);
 }
 
 static inline void check_same_pair(const char *a, const char *b)
