@@ -86,7 +86,9 @@ def main():
         assert [row["iteration"] for row in table] == ["1", "2", "3", "4", "5"]
         assert table[3]["loss"] == "0.5" and "map50" not in table[3]  # iteration 6 had it
         (folder / "other").write_text("a line\n")
+        (folder / "part").write_text('{"iteration": 1, "evaluation": {"map50": 1}}\n')
         for args, said in ((("other", "--csv", "x"), "other:1: no line of an amp_log"),
+                           (("part", "--csv", "x"), "part:1: no line of an amp_log"),
                            (("none", "--csv", "x"), "none"), (("log",), "nothing to write")):
             refused = convert(folder, *args)
             assert refused.returncode != 0 and said in refused.stderr, refused
