@@ -12,7 +12,9 @@ struct recurrent {
     int images, steps;                  /* images of a step */
     size_t x, s, y;                     /* values of a step: input, state, output */
     size_t area;                        /* of a channel */
+    enum ampk_activation activation;    /* of every product; linear where gates come after it */
     float *products[AMP_MOST_MATRICES]; /* outputs of the inner matrices, all steps */
+    float *d_product;                   /* of one step */
     float *sums, *states;               /* of all steps; of states one more */
     float *d_sums, *d_states;
 };
@@ -30,7 +32,9 @@ struct recurrent *recurrent_create(const struct amp_net_desc *net, int i)
     struct recurrent *r = calloc(1, sizeof *r);
     if (!r) abort();
     r->n = amp_layer_matrices(l, r->matrices);
-    r->inner = l->type == AMP_RNN || l->type == AMP_CRNN ? r->n - 1 : r->n;
+    bool gates = l->type == AMP_GRU || l->type == AMP_LSTM;
+    r->inner = gates ? r->n : r->n - 1;
+    r->activation = gates ? AMPK_LINEAR : l->activation;
     r->images = amp_plan_step_images(net);
     r->steps = net->batch / r->images;
     r->area = l->type == AMP_CRNN ? (size_t)l->out_w * (size_t)l->out_h : 1;
@@ -41,6 +45,7 @@ struct recurrent *recurrent_create(const struct amp_net_desc *net, int i)
     size_t all = (size_t)r->steps * r->s;
     for (int k = 0; k < r->inner; k++)
         r->products[k] = zeros(all);
+    r->d_product = zeros(r->s > r->y ? r->s : r->y);
     r->sums = zeros(all);
     r->d_sums = zeros(all);
     r->states = zeros(all + r->s);
@@ -53,6 +58,7 @@ void recurrent_free(struct recurrent *r)
     if (!r) return;
     for (int k = 0; k < r->inner; k++)
         free(r->products[k]);
+    free(r->d_product);
     free(r->sums);
     free(r->d_sums);
     free(r->states);
@@ -77,11 +83,10 @@ static void make_state(struct recurrent *r, struct amp_graph *g, int i, int t, f
     float *sum = r->sums + at, *state = r->states + at;
     memset(sum, 0, r->s * sizeof *sum);
     for (int k = 0; k < r->inner; k++) {
-        const float *bias = biases(g, i, k)->value;
         float *of = r->matrices[k].reads_input ? x + (size_t)t * r->x : state;
         amp_graph_product_forward(g, i, k, t, of, r->products[k] + at);
         for (size_t v = 0; v < r->s; v++)
-            sum[v] += r->products[k][at + v] + bias[channel(r, k, v)];
+            sum[v] += r->products[k][at + v];
     }
     for (size_t v = 0; v < r->s; v++)
         state[r->s + v] = (float)(sum[v] + sin(sum[v]) / 2);
@@ -93,14 +98,24 @@ void recurrent_forward(struct recurrent *r, struct amp_graph *g, int i, float *x
         float *y = g->nodes[i].bind.output + (size_t)t * r->y;
         float *state = r->states + (size_t)(t + 1) * r->s;
         make_state(r, g, i, t, x);
-        if (r->inner == r->n) {
+        if (r->inner == r->n)
             memcpy(y, state, r->y * sizeof *y);
-            continue;
-        }
-        amp_graph_product_forward(g, i, r->inner, t, state, y);
-        for (size_t v = 0; v < r->y; v++)
-            y[v] += biases(g, i, r->inner)->value[channel(r, r->inner, v)];
+        else
+            amp_graph_product_forward(g, i, r->inner, t, state, y);
     }
+}
+
+/* From the gradient of an output y of n values to those of its matrix's biases, weights and input.
+ */
+static void backward_product(struct recurrent *r, struct amp_graph *g, int i, int k, int t,
+                             float *from, const float *y, const float *dy, size_t n, float *to)
+{
+    float *bias = biases(g, i, k)->grad;
+    memcpy(r->d_product, dy, n * sizeof *dy);
+    amp_graph_activation_gradient(g, y, (int)n, r->activation, r->d_product);
+    for (size_t v = 0; v < n; v++)
+        bias[channel(r, k, v)] += r->d_product[v];
+    amp_graph_product_backward(g, i, k, t, from, r->d_product, to);
 }
 
 /* From the gradient of state t + 1 to those of what it was made of. */
@@ -112,15 +127,13 @@ static void backward_state(struct recurrent *r, struct amp_graph *g, int i, int 
     for (size_t v = 0; v < r->s; v++)
         d_sum[v] = (float)(d_state[v] * (1 + cos(r->sums[at + v]) / 2));
     for (int k = 0; k < r->inner; k++) {
-        float *bias = biases(g, i, k)->grad, *from = x + (size_t)t * r->x;
+        float *from = x + (size_t)t * r->x;
         float *to = dx ? dx + (size_t)t * r->x : NULL;
         if (!r->matrices[k].reads_input) {
             from = r->states + at;
             to = t ? r->d_states + at : NULL;
         }
-        for (size_t v = 0; v < r->s; v++)
-            bias[channel(r, k, v)] += d_sum[v];
-        amp_graph_product_backward(g, i, k, t, from, d_sum, to);
+        backward_product(r, g, i, k, t, from, r->products[k] + at, d_sum, r->s, to);
     }
 }
 
@@ -131,9 +144,8 @@ void recurrent_backward(struct recurrent *r, struct amp_graph *g, int i, float *
         size_t at = (size_t)(t + 1) * r->s;
         float *dy = g->nodes[i].bind.delta + (size_t)t * r->y;
         if (r->inner < r->n) {
-            for (size_t v = 0; v < r->y; v++)
-                biases(g, i, r->inner)->grad[channel(r, r->inner, v)] += dy[v];
-            amp_graph_product_backward(g, i, r->inner, t, r->states + at, dy, r->d_states + at);
+            const float *y = g->nodes[i].bind.output + (size_t)t * r->y;
+            backward_product(r, g, i, r->inner, t, r->states + at, y, dy, r->y, r->d_states + at);
         } else {
             for (size_t v = 0; v < r->y; v++)
                 r->d_states[at + v] += dy[v];
