@@ -216,6 +216,7 @@ static bool goes_on_in_background(struct writing *w)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     if (!w->failed) return false;
+    amp_background_make_room(); /* so that there are two copies at most */
     if (!copy_all(w) && amp_background_start(write_in_background, w)) return true;
     if (!atomic_flag_test_and_set(&told))
         fprintf(stderr,

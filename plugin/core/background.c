@@ -61,13 +61,25 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, forget_all);
 }
 
+static void wait_for_room(void)
+{
+    while (begun - ended == MOST)
+        pthread_cond_wait(&changed, &lock);
+}
+
+void amp_background_make_room(void)
+{
+    pthread_mutex_lock(&lock);
+    wait_for_room();
+    pthread_mutex_unlock(&lock);
+}
+
 bool amp_background_start(void (*work)(void *), void *what)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
-    while (begun - ended == MOST)
-        pthread_cond_wait(&changed, &lock);
+    wait_for_room();
     pieces[begun % MOST].work = work;
     pieces[begun % MOST].what = what;
     runs = runs || start_thread();

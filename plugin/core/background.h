@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+/* Waits until amp_background_start would not wait. */
+void amp_background_make_room(void);
 /* Two pieces are begun at most, the one that is done included: a third one waits here. False: the
  * system has no thread for it, and nothing is under way. */
 bool amp_background_start(void (*work)(void *), void *what);

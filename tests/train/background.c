@@ -37,6 +37,7 @@ static int calls, stop_at, fail_at; /* the first is 1; 0: never */
 static sem_t halted, let_go;
 static atomic_bool wait_lets_go; /* the other thread lets it go by waiting for it */
 static bool no_memory, no_thread;
+static int copies, copies_at_wait; /* of weights, so far */
 
 /* Whether the call is to fail. */
 static bool in_the_writer(void)
@@ -65,7 +66,7 @@ WRAPPED(int, fsync, (int fd), (fd), in_the_writer())
 WRAPPED(int, link, (const char *from, const char *to), (from, to), in_the_writer())
 WRAPPED(int, rename, (const char *from, const char *to), (from, to), in_the_writer())
 WRAPPED(int, unlink, (const char *path), (path), in_the_writer())
-WRAPPED(int, memfd_create, (const char *name, unsigned flags), (name, flags), no_memory)
+WRAPPED(int, memfd_create, (const char *name, unsigned flags), (name, flags), (copies++, no_memory))
 
 int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 int __wrap_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -79,7 +80,10 @@ int __real_pthread_cond_wait(pthread_cond_t *, pthread_mutex_t *);
 int __wrap_pthread_cond_wait(pthread_cond_t *, pthread_mutex_t *);
 int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
 {
-    if (atomic_exchange(&wait_lets_go, false)) sem_post(&let_go);
+    if (atomic_exchange(&wait_lets_go, false)) {
+        copies_at_wait = copies;
+        sem_post(&let_go);
+    }
     return __real_pthread_cond_wait(cond, mutex);
 }
 
@@ -216,6 +220,7 @@ static void three_saves(void)
     steps(net, 1);
     wait_lets_go = true; /* two are begun at most */
     save_later(net, "a.backup");
+    if (copies_at_wait != 2 || copies != 3) _exit(1);
     steps(net, 1);
     amp_background_wait();
 }
