@@ -5,7 +5,6 @@
  * On a GPU the masters and momentum are on the device, and core/sidecar.c knows no device. So the
  * state is copied to the host, used there, and written back. */
 
-#define _GNU_SOURCE
 #include "save.h"
 
 #include "plugin/core/checkpoint.h"
@@ -13,7 +12,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 /* ---- what a run has ---- */
 
@@ -85,7 +83,7 @@ void amp_run_state_free(const struct amp_session *s, struct amp_run_state *state
         free(host->rolling[i].average);
     }
     amp_native_free_list(host);
-    if (state->copies) munmap(state->copies, state->copies_bytes);
+    free(state->copies);
     free(state->demoted);
 }
 
@@ -127,26 +125,22 @@ static void move_all(struct amp_owned *own, float *to)
         to = move(&r->average, r->n, to);
 }
 
-/* What is copied from a device is a copy already. In large pages, of which there are few to be
- * made: training waits for this. */
+/* What is copied from a device is a copy already. */
 int amp_run_state_detach(const struct amp_session *s, struct amp_run_state *state)
 {
     size_t layers = (size_t)state->run.n_layers * sizeof *state->demoted;
     size_t bytes = amp_run_state_bytes(s, state);
-    float *copies =
-        bytes ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-              : NULL;
-    if (copies == MAP_FAILED) return -1;
-    state->demoted = malloc(layers + 1);
-    if (!state->demoted) {
-        if (copies) munmap(copies, bytes);
+    float *copies = malloc(bytes + 1);
+    enum amp_format *demoted = malloc(layers + 1);
+    if (!copies || !demoted) {
+        free(copies);
+        free(demoted);
         return -1;
     }
-    state->run.demoted = memcpy(state->demoted, state->run.demoted, layers);
+    state->run.demoted = memcpy(demoted, state->run.demoted, layers);
+    state->demoted = demoted;
     state->copies = copies;
-    state->copies_bytes = bytes;
-    if (copies) madvise(copies, bytes, MADV_HUGEPAGE);
-    if (copies) move_all(&state->host, copies);
+    if (!s->device) move_all(&state->host, copies);
     for (int i = 0; i < state->host.n_params; i++) {
         if (s->device) free(state->host.params[i].value);
         state->host.params[i].value = NULL;

@@ -47,7 +47,6 @@ struct amp_run_state {
     struct amp_owned host; /* Darknet's arrays; copies on the host if Darknet's are on a device */
     struct amp_run run;    /* points into host */
     float *copies;         /* on the host of arrays on the host; NULL: none */
-    size_t copies_bytes;
     enum amp_format *demoted; /* NULL: run has the session's own */
 };
 
