@@ -8,6 +8,7 @@
 
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
+#include "tests/rig/child.h"
 #include "tests/rig/small_set.h"
 
 #include "plugin/attach/run.h"
@@ -16,16 +17,12 @@
 #include "plugin/include/amp.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #define SEEDED "width=4\nheight=4\nloss_scale_window=3\nseed=3\n" MIXED
-#define ALIVE  99 /* the status of a child whose program came to its end */
 
 static const char layers[] =
     CONV(3, NORMALIZED) "[connected]\noutput=4\nactivation=linear\n[cost]\n";
@@ -87,31 +84,12 @@ int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
     return __real_pthread_cond_wait(cond, mutex);
 }
 
-/* ---- a program in a process of its own ---- */
-
-static char text[1 << 14]; /* its stderr */
-
-/* The exit status, or minus the signal that ended it. */
-static int run(void (*program)(void))
+/* Before main: children have the thread that forks them, and semaphores of their own. */
+__attribute__((constructor)) static void begin(void)
 {
-    scratch("");
-    fflush(stderr);
-    pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (!child) {
-        dup2(open(scratch("said"), O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
-        alarm(900);
-        trainer = pthread_self();
-        calls = 0; /* of the parent, which has no trainer */
-        sem_init(&halted, 0, 0);
-        sem_init(&let_go, 0, 0);
-        program();
-        _exit(ALIVE);
-    }
-    int status;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    scratch_read("said", text, sizeof text);
-    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+    trainer = pthread_self();
+    sem_init(&halted, 0, 0);
+    sem_init(&let_go, 0, 0);
 }
 
 static void complain(const char *why)

@@ -3,44 +3,18 @@
 
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
+#include "tests/rig/child.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 
 #define SMALL  "width=4\nheight=4\nloss_scale_window=3\n"
 #define SEEDED SMALL MIXED "seed=3\n"
-#define ALIVE  99 /* the status of a child whose program came to its end */
 
 static const char layers[] =
     CONV(3, NORMALIZED) "[connected]\noutput=4\nactivation=linear\n[cost]\n";
-
-/* ---- a program in a process of its own ---- */
-
-static char text[1 << 14]; /* its stderr */
-
-/* The exit status, or minus the signal that ended it. */
-static int run(void (*program)(void))
-{
-    scratch("");
-    fflush(stderr);
-    pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (!child) {
-        dup2(open(scratch("said"), O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
-        alarm(900);
-        program();
-        _exit(ALIVE);
-    }
-    int status;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    scratch_read("said", text, sizeof text);
-    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-}
 
 static void check_ends_as_without_plugin(void (*program)(void))
 {

@@ -4,15 +4,13 @@
  * pthread_create and calloc. */
 
 #include "tests/rig/small_set.h"
+#include "tests/rig/child.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <option_list.h>
 #include <stdbool.h>
-#include <sys/wait.h>
 
-#define KEYS  "mixed_precision=1\nseed=7\nloss_scale_window=3\n"
-#define ALIVE 99 /* the status of a child whose program came to its end */
+#define KEYS "mixed_precision=1\nseed=7\nloss_scale_window=3\n"
 
 enum { LOST_AFTER = 3, END = 6 };
 
@@ -84,30 +82,6 @@ static void lose_memory(network *net)
 {
     (void)net;
     no_memory = true;
-}
-
-/* ---- a program in a process of its own ---- */
-
-static char text[1 << 14]; /* its stderr */
-
-static int run(void (*program)(void))
-{
-    fflush(NULL);
-    pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (!child) {
-        dup2(open("said", O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
-        alarm(900);
-        program();
-        _exit(ALIVE);
-    }
-    int status;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    FILE *f = fopen("said", "r");
-    REQUIRE(f);
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
-    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 static bool same_file(const char *a, const char *b)
