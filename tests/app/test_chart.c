@@ -100,10 +100,11 @@ AMP_TEST(goes_on_from_where_it_starts)
     amp_chart_free(c);
     c = open_chart(100, true);
     REQUIRE(c);
-    run(c, 41, 41, 1000);
-    save(c, 41);
-    CHECK(says("\nloss 40 ") && says("\nloss 41 ") && says("\nmap 40 "));
-    CHECK(!says("\nloss 50 ") && !says("\nmap 60 "));
+    amp_chart_add_loss(c, 40, .5, .5, 8);
+    save(c, 40);
+    CHECK(says("\nloss 39 ") && says("\nmap 20 "));
+    CHECK(says("\nloss 40 0.5 0.5 0.5 8\n")); /* not joined with the earlier run's */
+    CHECK(!says("\nloss 50 ") && !says("\nmap 40 "));
     amp_chart_free(c);
 }
 

@@ -144,6 +144,30 @@ AMP_TEST(parts_of_a_batch_are_found_by_their_rows)
     CHECK_INT(locked, 0);
 }
 
+/* Between them only some are. */
+AMP_TEST(the_first_and_the_last_number_of_a_large_image_are_compared)
+{
+    enum { NUMBERS = 3 * 40 * 50 };
+    static const struct amp_image_shape large = {.c = 3, .h = 40, .w = 50};
+    float *row = calloc(NUMBERS, sizeof *row);
+    struct amp_staged d;
+    REQUIRE(row != NULL);
+    amp_staging_start();
+    struct amp_staging *s = amp_staging_open(1, large, AMPK_FP32);
+    REQUIRE(s != NULL);
+    amp_staging_fill(s, 0, row, NUMBERS);
+    amp_staging_close(s, &row);
+    for (int i = 0; i < NUMBERS; i += NUMBERS - 1) {
+        CHECK(amp_staging_find(&row, 1, &d));
+        row[i] = 1;
+        CHECK(!amp_staging_find(&row, 1, &d));
+        row[i] = 0;
+    }
+    amp_staging_drop(&row);
+    amp_staging_tidy();
+    free(row);
+}
+
 AMP_TEST(memory_of_a_batch_that_outlives_its_network_goes_with_it)
 {
     struct amp_staged d;

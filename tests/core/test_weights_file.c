@@ -237,6 +237,7 @@ AMP_TEST(what_darknet_loads)
                  "dontloadscales=1\n");
     check_offset("[convolutional]\nbatch_normalize=1\nfilters=5\nsize=3\nactivation=linear\n"
                  "numload=3\n");
+    check_offset("[convolutional]\nfilters=5\nsize=3\nactivation=linear\nnumload=5\n");
     check_offset("[convolutional]\nfilters=5\nsize=3\nactivation=linear\ndontload=1\n");
     check_offset("[convolutional]\nfilters=4\nsize=3\ngroups=2\nactivation=linear\nnumload=2\n");
     check_offset("[local]\nfilters=4\nsize=3\npad=1\nactivation=linear\n");

@@ -1,11 +1,26 @@
 /* Smaller images: every pixel against a mean in double precision, sizes, and the JPEG file that
- * comes back from the disk. */
+ * comes back from the disk. Linked with --wrap for fclose. */
 #include "tests/rig/harness.h"
 #include "tests/rig/files.h"
 
 #include "plugin/images/shrink.h"
 
+#include <errno.h>
+
 enum { MOST_SIDE = 70, JPEG_SIDE = 150 };
+
+/* Over a network a full disk may only show when a file is closed. */
+static bool fails_to_close;
+
+int __real_fclose(FILE *);
+int __wrap_fclose(FILE *);
+int __wrap_fclose(FILE *f)
+{
+    int failed = __real_fclose(f);
+    if (!fails_to_close) return failed;
+    errno = ENOSPC;
+    return EOF;
+}
 
 static int between(int low, int high)
 {
@@ -164,6 +179,21 @@ AMP_TEST(a_file_comes_back_nearly_the_same)
     amp_jpeg_free(&memory);
 }
 
+/* libjpeg warns once of a file that lacks only its end. */
+AMP_TEST(one_warning_is_damage)
+{
+    struct amp_jpeg_memory memory = {0};
+    const char *path = scratch("cut.jpg");
+    char err[600] = "";
+    struct amp_pixels p = smooth(24, 16);
+    REQUIRE(!amp_jpeg_write(&p, path, err, sizeof err) && amp_jpeg_file(path, &memory));
+    REQUIRE(amp_jpeg_decode(memory.file, memory.file_bytes, 0, &memory) && !memory.damaged);
+    CHECK(amp_jpeg_decode(memory.file, memory.file_bytes - 2, 0, &memory) && memory.damaged);
+    free(p.bytes);
+    unlink(path);
+    amp_jpeg_free(&memory);
+}
+
 AMP_TEST(one_pixel_is_a_file_too)
 {
     struct amp_jpeg_memory memory = {0};
@@ -190,6 +220,10 @@ AMP_TEST(a_file_that_cannot_be_written_is_named)
     CHECK_INT(scratch_read("there.jpg", there, sizeof there), 3);
     CHECK_INT(amp_jpeg_write(&p, scratch("none/a.jpg"), err, sizeof err), -1);
     CHECK_SAYS(err, "/none/a.jpg: cannot write: No such file");
+    fails_to_close = true;
+    CHECK_INT(amp_jpeg_write(&p, scratch("late.jpg"), err, sizeof err), -1);
+    fails_to_close = false;
+    CHECK_SAYS(err, "/late.jpg: cannot write: No space left");
     p.w = AMP_JPEG_MOST_SIDE + 1;
     CHECK_INT(amp_jpeg_write(&p, scratch("wide.jpg"), err, sizeof err), -1);
     CHECK_SAYS(err, "/wide.jpg: cannot write: Maximum supported image dimension");

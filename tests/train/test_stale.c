@@ -3,6 +3,8 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
+#include "plugin/include/amp_observe.h"
+
 AMP_TEST(inference_between_passes_changes_nothing)
 {
     const char *layers;
@@ -354,6 +356,19 @@ AMP_TEST(inference_in_between_changes_nothing_if_writes_are_told)
         free_network(net);
         free_network(other);
     }
+}
+
+/* The search for a scale in the first pass is not told again of the second. */
+AMP_TEST(a_pass_tells_what_it_redid_itself)
+{
+    struct amp_pass first, second;
+    network *net = parse(MIXED, DETECTOR);
+    load_images(net, 1);
+    amp_pass(net, NULL, NULL, &first);
+    amp_pass(net, NULL, NULL, &second);
+    CHECK(first.clean && first.redone > 0);
+    CHECK(second.clean && second.redone == 0);
+    free_network(net);
 }
 
 AMP_TEST_MAIN
