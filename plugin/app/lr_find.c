@@ -129,9 +129,11 @@ static int end_picture(struct finder *f, const struct amp_rate_result *r)
     FILE *out = fdopen(dup(f->picture.fd), "w");
     if (!out) return complain(strerror(errno));
     amp_rate_draw(r, out);
-    snprintf(err, sizeof err, "%s: %s", f->chart, strerror(errno));
-    int failed = fclose(out) || amp_whole_flush(&f->picture, err, sizeof err) ||
-                 amp_whole_place(&f->picture, err, sizeof err);
+    bool cut_off = ferror(out);
+    int failed = fclose(out) || cut_off;
+    if (failed) snprintf(err, sizeof err, "%s: cannot be written: %s", f->chart, strerror(errno));
+    failed = failed || amp_whole_flush(&f->picture, err, sizeof err) ||
+             amp_whole_place(&f->picture, err, sizeof err);
     return failed ? complain(err) : 0;
 }
 

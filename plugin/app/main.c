@@ -146,6 +146,7 @@ static int run(const struct command *c, int argc, char **argv, int first, int se
     rest[n++] = name;
     for (int i = 1; i < argc; i++)
         if (i != first && (i != second || !c->words[1])) rest[n++] = argv[i];
+    signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error like a full disk */
     int status = c->run(n, rest);
     free(rest);
     return status;

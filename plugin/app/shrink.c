@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -311,7 +310,6 @@ static int write_all(struct shrink *s, char *err)
 {
     char backup[PATH_MAX + 8];
     amp_refuse_bad_images(1);
-    signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error like a full disk */
     snprintf(backup, sizeof backup, "%s/backup/", s->folder);
     if (amp_folders_make(backup, err, ERR_SIZE) || copy_names(s, err) || write_images(s, err))
         return -1;

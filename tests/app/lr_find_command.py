@@ -5,6 +5,7 @@ usage: lr_find_command.py DARKNET
 
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -16,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import toyset
 
 
-def run(folder, *args):
-    return subprocess.run([sys.argv[1], *args], cwd=folder, capture_output=True, text=True)
+def run(folder, *args, **how):
+    return subprocess.run([sys.argv[1], *args], cwd=folder, capture_output=True, text=True, **how)
 
 
 def find(folder, *args):
@@ -74,6 +75,23 @@ def check_signal(folder, weights):
     assert contents(folder) == before
 
 
+def check_full_disk(folder):
+    """A limit on the size of files, which stops writing as a full disk does: at the end of the picture, and before."""
+    picture, cfg = folder / "rates.svg", folder / "plain.cfg"
+    cfg.write_text((folder / "toy.cfg").read_text().replace("ema_alpha=.9\n", ""))  # a save is smaller than the picture
+    args = ("amp", "lr-find", "toy.data", "plain.cfg", "-nogpu", "--iterations", "300", "--chart", "rates.svg")
+    assert run(folder, *args).returncode == 0
+    size = picture.stat().st_size
+    picture.unlink()
+    before = contents(folder)
+    for most in (size - 1, size - 5000):
+        told = run(folder, *args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
+        assert told.returncode == 1, told
+        assert "error: rates.svg: cannot be written: File too large\n" in told.stderr, told.stderr
+        assert contents(folder) == before
+    cfg.unlink()
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         folder = toyset.make(Path(root) / "toy", images=16, max_batches=120, net_keys=
@@ -98,6 +116,7 @@ def main():
             told = run(folder, "amp", "lr-find", "toy.data", "toy.cfg", "--chart", name)
             assert told.returncode == 1 and said in told.stderr, told.stderr
         assert contents(folder) == before
+        check_full_disk(folder)
         check_suggestion_trains(folder, result["suggested_rate"])
         backup = folder / "backup/rate.backup"
         (folder / "backup/rate_final.weights").rename(backup)
