@@ -480,7 +480,7 @@ void amp_save_weights(network *net, const char *path)
         return;
     }
     bool last = amp_weights_is_final(path);
-    if (!amp_group_rank()) save(s, path, last);
+    if (!amp_group_rank() && amp_save_is_due(s, path)) save(s, path, last);
     if (!last) amp_run_obey(s);
 }
 

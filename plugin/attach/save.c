@@ -148,28 +148,39 @@ static int write_all(struct writing *w, char *err, size_t err_size)
 
 /* ---- from a copy, while training goes on ---- */
 
-static int copy_weights(struct amp_session *s, struct weights *w)
+static int copy_weights(struct amp_session *s, struct weights *w, char *err, size_t err_size)
 {
-    char path[AMP_MEMORY_PATH_SIZE], err[AMP_SAVE_ERR_SIZE];
+    char path[AMP_MEMORY_PATH_SIZE];
     struct stat info;
     int copy = amp_memory_file(path);
-    if (copy < 0) return -1;
-    bool opens = !check_opens(path, w->name, err, sizeof err);
-    if (opens) AMP_REAL(save_weights)(s->net, path);
-    if (opens && !fstat(copy, &info) && (uint64_t)info.st_size == w->bytes) {
-        w->copy = copy;
-        return 0;
+    if (copy < 0) {
+        snprintf(err, err_size, "no file in memory: %s", strerror(errno));
+        return -1;
+    }
+    if (!check_opens(path, w->name, err, err_size)) {
+        AMP_REAL(save_weights)(s->net, path);
+        if (!fstat(copy, &info) && (uint64_t)info.st_size == w->bytes) {
+            w->copy = copy;
+            return 0;
+        }
+        snprintf(err, err_size, "the file in memory ends early (ulimit -f, or memory ended)");
     }
     close(copy);
     return -1;
 }
 
-static int copy_average(struct amp_session *s, struct weights *w)
+static int copy_average(struct amp_session *s, struct weights *w, char *err, size_t err_size)
 {
-    char err[200];
-    if (amp_session_swap_averages(s, err, sizeof err)) return -1;
-    int failed = copy_weights(s, w);
-    if (amp_session_swap_averages(s, err, sizeof err)) amp_fail(err);
+    if (amp_session_swap_averages(s, err, err_size)) return -1;
+    int failed = copy_weights(s, w, err, err_size);
+    if (amp_session_swap_averages(s, err, err_size)) amp_fail(err);
+    return failed;
+}
+
+static int copy_state(struct writing *w, char *err, size_t err_size)
+{
+    int failed = w->pair && amp_run_state_detach(w->s, &w->state);
+    if (failed) snprintf(err, err_size, "no memory");
     return failed;
 }
 
@@ -179,16 +190,20 @@ static void drop_copy(struct weights *w)
     w->copy = -1;
 }
 
-/* All that is written. Half of the free memory stays free: what is promised is not always there.
- * -1: no memory. */
-static int copy_all(struct writing *w)
+/* All that is written. Half of the free memory stays free: what is promised is not always there. */
+static int copy_all(struct writing *w, char *err, size_t err_size)
 {
+    uint64_t free_bytes = amp_free_memory();
     uint64_t bytes = w->weights.bytes * (*w->average.name ? 2 : 1) +
                      (w->pair ? amp_run_state_bytes(w->s, &w->state) : 0);
-    if (bytes > amp_free_memory() / 2) return -1;
-    if (!copy_weights(w->s, &w->weights) &&
-        (!*w->average.name || !copy_average(w->s, &w->average)) &&
-        (!w->pair || !amp_run_state_detach(w->s, &w->state)))
+    if (bytes > free_bytes / 2) {
+        snprintf(err, err_size, "it takes %" PRIu64 " MiB, of memory %" PRIu64 " MiB are free",
+                 bytes >> 20, free_bytes >> 20);
+        return -1;
+    }
+    if (!copy_weights(w->s, &w->weights, err, err_size) &&
+        (!*w->average.name || !copy_average(w->s, &w->average, err, err_size)) &&
+        !copy_state(w, err, err_size))
         return 0;
     drop_copy(&w->weights);
     drop_copy(&w->average);
@@ -215,14 +230,15 @@ static void write_in_background(void *writing)
 static bool goes_on_in_background(struct writing *w)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
+    char why[AMP_SAVE_ERR_SIZE] = "no thread";
     if (!w->failed) return false;
     amp_background_make_room(); /* so that there are two copies at most */
-    if (!copy_all(w) && amp_background_start(write_in_background, w)) return true;
+    if (!copy_all(w, why, sizeof why) && amp_background_start(write_in_background, w)) return true;
     if (!atomic_flag_test_and_set(&told))
         fprintf(stderr,
-                "darknet-amp: no memory or no thread to save %s from a copy: training waits until "
-                "it is written\n",
-                w->weights.name);
+                "darknet-amp: %s cannot be saved from a copy (%s): training waits until it is "
+                "written\n",
+                w->weights.name, why);
     return false;
 }
 
@@ -335,12 +351,19 @@ static bool is_suspect(const struct amp_session *s, const char *name, char *err,
     return true;
 }
 
+bool amp_save_is_due(const struct amp_session *s, const char *name)
+{
+    int every = s->options.backup_every;
+    return !every || !amp_weights_is_backup(name) || s->log.iterations - s->backup_at >= every;
+}
+
 /* Resume first: state of a sidecar that no training pass has taken up yet belongs into the file.
  * The name of a backup is noted even if the save failed: it is this run's name, also for a later
  * signal. */
 enum amp_save_result amp_save(struct amp_session *s, const char *name,
                               void (*failed)(const char *err), char *err, size_t err_size)
 {
+    double began = amp_clock_seconds();
     amp_gpu_use(s);
     amp_session_resume(s, *s->net->seen);
     struct amp_run_state state = amp_run_state_of(s);
@@ -349,7 +372,10 @@ enum amp_save_result amp_save(struct amp_session *s, const char *name,
     if (refused) amp_run_state_free(s, &state);
     refused = refused || save(s, name, state, failed, err, err_size);
     if (diverged) return AMP_SAVE_DIVERGED;
+    /* Nothing waits for the final one. */
+    if (!amp_weights_is_final(name)) s->log.saving += amp_clock_seconds() - began;
     if (amp_weights_is_backup(name)) snprintf(s->backup, sizeof s->backup, "%s", name);
+    if (amp_weights_is_backup(name) && !refused) s->backup_at = s->log.iterations;
     return refused ? AMP_SAVE_FAILED : AMP_SAVED;
 }
 

@@ -54,6 +54,7 @@ struct amp_session {
     char without_sidecar[PATH_MAX]; /* loaded weights that lack their .amp; "": none */
     size_t without_sidecar_seen;    /* their count of images when they were loaded */
     char backup[PATH_MAX];     /* the last NAME.backup that this run loaded or saved; "": none */
+    int64_t backup_at;         /* this run's iterations at its last backup */
     char last_saved[PATH_MAX]; /* the last weights file that this run saved; "": none */
     struct amp_saved *saved;   /* per layer */
     network view;              /* the network as the last hook got it */

@@ -43,19 +43,33 @@ static size_t at_most(size_t bytes, size_t limit, size_t used)
     return left < bytes ? left : bytes;
 }
 
+/* What a control group uses beside the file cache that the system would drop for it, as its own
+ * tools count ("working set"). */
+static bool read_used(const char *usage, const char *stat, const char *cache, size_t *used)
+{
+    size_t dropped;
+    if (!read_number(usage, "", used)) return false;
+    if (read_number(stat, cache, &dropped)) *used -= dropped < *used ? dropped : *used;
+    return true;
+}
+
 /* Of the control group of this process and of those above it the one that is mounted counts, as in
- * a container. "max" is no number. */
+ * a container: version 2, or 1. "max" is no number. */
 size_t amp_free_memory(void)
 {
-    static const char *const limits[] = {"/sys/fs/cgroup/memory.max",
-                                         "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
-    static const char *const uses[] = {"/sys/fs/cgroup/memory.current",
-                                       "/sys/fs/cgroup/memory/memory.usage_in_bytes"};
+    static const struct {
+        const char *limit, *usage, *stat, *cache;
+    } groups[] = {{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
+                   "/sys/fs/cgroup/memory.stat", "inactive_file "},
+                  {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                   "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+                   "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file "}};
     size_t bytes, limit, used;
     if (!read_number("/proc/meminfo", "MemAvailable: ", &bytes)) return 0;
     bytes *= 1024;
     for (int i = 0; i < 2; i++)
-        if (read_number(limits[i], "", &limit) && read_number(uses[i], "", &used))
+        if (read_number(groups[i].limit, "", &limit) &&
+            read_used(groups[i].usage, groups[i].stat, groups[i].cache, &used))
             bytes = at_most(bytes, limit, used);
     return bytes;
 }

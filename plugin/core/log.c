@@ -15,7 +15,8 @@
 #include "tensors.h"
 
 #define PROGRESS_SECONDS 10
-#define WAITING_TOO_LONG 0.1                /* share of the time */
+#define WAITING_TOO_LONG 0.1 /* share of the time */
+#define SAVING_TOO_LONG  0.02
 #define LINE_BEGINS      "{\"iteration\": " /* every line of amp_log */
 
 void amp_log_start(struct amp_log *log, const struct amp_net_desc *net)
@@ -109,6 +110,15 @@ static void print_waiting(const struct amp_log *log, double seconds)
     fputc('\n', log->out);
 }
 
+static void print_saving(const struct amp_log *log, double seconds)
+{
+    if (seconds <= 0 || log->saving <= SAVING_TOO_LONG * seconds) return;
+    fprintf(log->out,
+            "mixed precision: saves held up training for %.1f %% of the time; amp_backup_every "
+            "leaves out backups\n",
+            100 * log->saving / seconds);
+}
+
 /* Also prints redone and skipped of all runs together, since progress lines and amp_log show those
  * numbers. */
 static void print_summary(struct amp_log *log, const struct amp_scaler *s)
@@ -134,6 +144,7 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
     if (log->clips) fprintf(log->out, "; gradients of %lld steps clipped", (long long)log->clipped);
     fputc('\n', log->out);
     print_waiting(log, seconds);
+    print_saving(log, seconds);
 }
 
 /* A fault that repeats is counted, not printed again: at the floor every step would print a

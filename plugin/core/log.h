@@ -52,6 +52,7 @@ struct amp_log {
     double loss;
     size_t iteration, total;
     double waiting, waited;      /* seconds for images: in this iteration, in the run */
+    double saving;               /* seconds that saves held up training, in the run */
     const char *feeding;         /* what would shorten the waiting; NULL: nothing is known */
     bool exchanges;              /* with other processes; in this iteration: */
     double for_others, reducing; /* seconds */

@@ -142,6 +142,12 @@ static const struct amp_option_row rows[] = {
      "Which weights files get a `.amp` file beside them, from which training resumes exactly: the "
      "backup, best and final ones, all, or none.",
      .kind = AMP_OPTION_WORD, .offset = AT(sidecar), .words = sidecar_words},
+    {"amp_backup_every", "integer", "0 to 1000000000", "0",
+     "Of the backups that the trainer writes (a detector's every 100 iterations) leave out those "
+     "that come fewer iterations after the last one, or after the start "
+     "([what a save costs](stopping-and-resuming.md#saving)). Other files are written as ever. 0: "
+     "leave out none.",
+     .kind = AMP_OPTION_COUNT, .offset = AT(backup_every), .numbers = {0, MOST}},
     {"amp_log", "file name", "at most 4095 bytes", "none",
      "Write one JSON object per iteration to this file; a run that goes on from "
      "weights appends, unless -clear.",

@@ -57,6 +57,7 @@ struct amp_options {
     enum amp_divergence_policy on_divergence;
     enum amp_backend_choice backend;
     enum amp_sidecar_policy sidecar;
+    int backup_every; /* iterations, at least; 0: every one is written */
     enum amp_loader loader;
     enum amp_reduce reduce;
     enum amp_wire wire;

@@ -9,7 +9,9 @@ static struct {
              {"/sys/fs/cgroup/memory.max", NULL},
              {"/sys/fs/cgroup/memory.current", NULL},
              {"/sys/fs/cgroup/memory/memory.limit_in_bytes", NULL},
-             {"/sys/fs/cgroup/memory/memory.usage_in_bytes", NULL}};
+             {"/sys/fs/cgroup/memory/memory.usage_in_bytes", NULL},
+             {"/sys/fs/cgroup/memory.stat", NULL},
+             {"/sys/fs/cgroup/memory/memory.stat", NULL}};
 
 FILE *__wrap_fopen(const char *path, const char *mode);
 FILE *__wrap_fopen(const char *path, const char *mode)
@@ -50,6 +52,18 @@ AMP_TEST(a_control_group_leaves_less)
     CHECK_INT(free_with(meminfo, "1000\n", "1001\n", NULL, NULL), 0);
     CHECK_INT(free_with(meminfo, "9000000\n", "400000\n", NULL, NULL), 4000 * 1024);
     CHECK_INT(free_with(meminfo, "1000\n", NULL, NULL, NULL), 4000 * 1024);
+}
+
+/* The other numbers of the files are like those of a real one: sums over the groups below it. */
+AMP_TEST(cached_files_of_a_control_group_are_free)
+{
+    files[5].text = "anon 300000\nfile 90000\ninactive_anon 5\ninactive_file 70000\n";
+    files[6].text = "cache 9\ninactive_file 8\ntotal_cache 90000\ntotal_inactive_file 60000\n";
+    CHECK_INT(free_with(meminfo, "1000000\n", "400000\n", NULL, NULL), 670000);
+    CHECK_INT(free_with(meminfo, NULL, NULL, "2000000\n", "500000\n"), 1560000);
+    files[5].text = "inactive_file 500000\n";
+    CHECK_INT(free_with(meminfo, "1000000\n", "400000\n", NULL, NULL), 1000000);
+    files[5].text = files[6].text = NULL;
 }
 
 AMP_TEST_MAIN

@@ -291,6 +291,32 @@ AMP_TEST(an_evaluation_is_not_in_the_speed)
     seconds_now = 0;
 }
 
+/* More than 2 % of the time. */
+AMP_TEST(saves_that_hold_up_training_are_said)
+{
+    for (int too_long = 0; too_long < 2; too_long++) {
+        struct amp_net_desc net = {.n = 0};
+        struct amp_log log;
+        char *told;
+        size_t told_size;
+        seconds_now = 1000;
+        amp_log_start(&log, &net);
+        log.out = open_memstream(&told, &told_size);
+        REQUIRE(log.out);
+        amp_log_step(&log, &scaler);
+        iterations(&log, 1, 10);
+        log.saving = too_long ? .21 : .19; /* of 10 */
+        amp_log_close(&log, &scaler);
+        fclose(log.out);
+        CHECK_INT(strstr(told, "saves held up training for 2.1 % of the time; amp_backup_every "
+                               "leaves out backups\n") != NULL,
+                  too_long);
+        CHECK_INT(strstr(told, "saves held up") != NULL, too_long);
+        free(told);
+    }
+    seconds_now = 0;
+}
+
 /* Two of ten seconds: said with its remedy. One of ten: said alone. The wait for the first batch is
  * no training time. */
 AMP_TEST(waiting_for_images_is_said)

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import processes
+from ends import Ends, check_in_time, wait_until_stopped
 from processes import FAST, ORDERED, PLUGIN, end, make, pair, start, train
 
 EMULATED, NCCL, CUDNN = sys.argv[5:8]
@@ -240,19 +241,26 @@ def check_different_calls(root):
     assert found and {found[1], found[3]} == {"0", "1"} and abs(int(found[2]) - int(found[4])) == 1, said
 
 
+def stop_one(folder, keys, place, whole):
+    process = start(make(folder, keys + ON_GPU + "amp_rank_timeout=4\n", iterations=8), 3, **settings(NCCL_HOST_STOPS=place))
+    wait_until_stopped(process, int(place[0]))
+    ends = Ends(process, int(place[0]))
+    said = end(process, 1)[1]
+    assert re.search(r"rank %s on \S+ has not been heard of for 4 s \(amp_rank_timeout\)" % place[0], said), said
+    saved = re.findall(r"The state after iteration (\d+) is saved\. .*: \S*toy.cfg (\S+)\n", said)
+    assert len(saved) == 1 and (folder / "nccl_aborted").exists(), said
+    train(folder, 3, saved[0][1], **settings())
+    assert pair(folder) == pair(whole), (place, said)
+    return ends.wait()
+
+
 def check_lost(root):
     """A rank is stopped while the others wait for it in NCCL: this is aborted, the last finished step saved."""
     # The first step has four operations; later ones send statistics and two buckets.
     for keys, place in (FAST, "%d:%d" % (SEED % 3, 8 + SEED % 7)), (ORDERED, "1:100"):
         whole = make(root / place / "whole", keys + ON_GPU, iterations=8)
         train(whole, 3, **settings())
-        folder = make(root / place / "lost", keys + ON_GPU + "amp_rank_timeout=4\n", iterations=8)
-        said = end(start(folder, 3, **settings(NCCL_HOST_STOPS=place)), 1)[1]
-        assert re.search(r"rank %s on \S+ has not been heard of for 4 s \(amp_rank_timeout\)" % place[0], said), said
-        saved = re.findall(r"The state after iteration (\d+) is saved\. .*: \S*toy.cfg (\S+)\n", said)
-        assert len(saved) == 1 and (folder / "nccl_aborted").exists(), said
-        train(folder, 3, saved[0][1], **settings())
-        assert pair(folder) == pair(whole), (place, said)
+        check_in_time(root / place / "lost", 4 + 2, stop_one, keys, place, whole)
 
 
 def main():

@@ -33,7 +33,7 @@ static pthread_t trainer;
 static int calls, stop_at, fail_at; /* the first is 1; 0: never */
 static sem_t halted, let_go;
 static atomic_bool wait_lets_go; /* the other thread lets it go by waiting for it */
-static bool no_memory, no_thread;
+static bool no_memory, no_file, no_thread;
 static int copies, copies_at_wait; /* of weights, so far */
 
 /* Whether the call is to fail. */
@@ -63,7 +63,14 @@ WRAPPED(int, fsync, (int fd), (fd), in_the_writer())
 WRAPPED(int, link, (const char *from, const char *to), (from, to), in_the_writer())
 WRAPPED(int, rename, (const char *from, const char *to), (from, to), in_the_writer())
 WRAPPED(int, unlink, (const char *path), (path), in_the_writer())
-WRAPPED(int, memfd_create, (const char *name, unsigned flags), (name, flags), (copies++, no_memory))
+WRAPPED(int, memfd_create, (const char *name, unsigned flags), (name, flags), (copies++, no_file))
+
+size_t __real_amp_free_memory(void);
+size_t __wrap_amp_free_memory(void);
+size_t __wrap_amp_free_memory(void)
+{
+    return no_memory ? 1000 : __real_amp_free_memory();
+}
 
 int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 int __wrap_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -294,18 +301,22 @@ static void without_room(void)
 
 AMP_TEST(without_memory_or_thread_training_waits)
 {
+    static const char *const reasons[] = {"it takes 0 MiB, of memory 0 MiB are free",
+                                          "no file in memory: ", "no thread"};
     CHECK_INT(run(saved_at_once), ALIVE);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         no_memory = i == 0;
-        no_thread = i == 1;
+        no_file = i == 1;
+        no_thread = i == 2;
         CHECK_INT(run(without_room), ALIVE);
-        CHECK_INT(count(text, "no memory or no thread to save "), 1);
+        CHECK_INT(count(text, "a.backup cannot be saved from a copy ("), 1);
+        CHECK_INT(count(text, reasons[i]), 1);
         CHECK_INT(count(text, "Saved as "), 2);
         check_same_pair("a.backup", "three.backup");
         check_same_pair("b.backup", "three.backup");
         CHECK(!unlink(scratch("a.backup")) && !unlink(scratch("b.backup")));
     }
-    no_memory = no_thread = false;
+    no_thread = false;
     scratch_empty();
 }
 

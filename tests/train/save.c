@@ -13,6 +13,21 @@
 static const char layers[] =
     CONV(3, NORMALIZED) "[connected]\noutput=4\nactivation=linear\n[cost]\n";
 
+/* 0: there is no such file. */
+static size_t iterations_in_file(const char *name)
+{
+    struct {
+        int version[3];
+        size_t seen __attribute__((packed));
+    } head = {{0}, 0};
+    FILE *f = fopen(scratch(name), "rb");
+    if (f) {
+        REQUIRE(fread(&head, 20, 1, f) == 1);
+        fclose(f);
+    }
+    return head.seen / 8; /* the batch of parse */
+}
+
 AMP_TEST(in_the_middle_of_a_step)
 {
     network *net = parse(SEEDED, layers);
@@ -143,6 +158,28 @@ AMP_TEST(the_file_in_place_is_named)
     snprintf(expected, sizeof expected, "\nSaved as %s\n", scratch("a.backup"));
     CHECK_INT(count(text, expected), 1);
     free_network(net);
+    scratch_empty();
+}
+
+/* As Darknet's trainers: a backup and a numbered file after every iteration. The resumed run counts
+ * from its own start. */
+AMP_TEST(backups_that_come_too_early)
+{
+    static const size_t at[2][8] = {{0, 0, 3, 3, 3, 6, 6, 6}, {6, 6, 9, 9, 9, 12, 12, 12}};
+    for (int run = 0; run < 2; run++) {
+        network *net = parse(SEEDED "amp_backup_every=3\n", layers);
+        if (run) load(net, "a.backup");
+        for (size_t n = 1; n <= 8; n++) {
+            char name[20];
+            steps(net, 1);
+            save(net, "a.backup");
+            snprintf(name, sizeof name, "a_%zu.weights", n);
+            save(net, name);
+            CHECK_INT(iterations_in_file("a.backup"), at[run][n - 1]);
+            CHECK_INT(iterations_in_file(name), n + (size_t)run * 6);
+        }
+        free_network(net);
+    }
     scratch_empty();
 }
 
