@@ -74,7 +74,7 @@ static bool mentions_our_keys(const char *path)
  * keys is told now, before Darknet builds anything. */
 static struct amp_session *read_session(const char *cfg_path)
 {
-    char err[1024], notes[1024] = "";
+    char err[1024], notes[4096] = "";
     struct amp_session *s = amp_allocate(1, sizeof *s);
     s->cfg = amp_cfg_read(cfg_path, err, sizeof err);
     if (!s->cfg) {

@@ -298,6 +298,29 @@ int amp_cfg_fail(const struct amp_cfg_file *file, const struct amp_cfg_entry *en
     return -1;
 }
 
+void amp_cfg_idle_add(struct amp_cfg_idle *idle, const struct amp_cfg_entry *entry)
+{
+    if (entry && idle->n < (int)(sizeof idle->keys / sizeof *idle->keys))
+        idle->keys[idle->n++] = entry;
+}
+
+void amp_cfg_idle_note(const struct amp_cfg_idle *idle, const struct amp_cfg_file *file,
+                       char *notes, size_t size, const char *format, ...)
+{
+    if (!idle->n || !size) return;
+    char *end = notes + strlen(notes), *limit = notes + size;
+    va_list args;
+    va_start(args, format);
+    amp_cfg_describe(file, idle->keys[0], end, (size_t)(limit - end), format, args);
+    va_end(args);
+    for (int i = 1; i < idle->n; i++) {
+        end += strlen(end);
+        snprintf(end, (size_t)(limit - end), "%s %s=%.40s (line %d)", i == 1 ? "; likewise" : ",",
+                 idle->keys[i]->key, idle->keys[i]->written, idle->keys[i]->line);
+    }
+    strncat(notes, "\n", size - strlen(notes) - 1);
+}
+
 const char *amp_cfg_remark_hint(const char *value)
 {
     return value[strcspn(value, "#;")]

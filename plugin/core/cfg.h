@@ -72,6 +72,20 @@ __attribute__((format(printf, 5, 6))) int amp_cfg_fail(const struct amp_cfg_file
                                                        const struct amp_cfg_entry *, char *err,
                                                        size_t err_size, const char *format, ...);
 
+/* Keys of one cfg that have no effect for one reason: at most one for each key that is asked for,
+ * so there is room for all. */
+struct amp_cfg_idle {
+    const struct amp_cfg_entry *keys[64];
+    int n;
+};
+void amp_cfg_idle_add(struct amp_cfg_idle *, const struct amp_cfg_entry *);
+/* Appends one line that names all of them, with the formatted reason; nothing if there is none, or
+ * size is 0. */
+__attribute__((format(printf, 5, 6))) void amp_cfg_idle_note(const struct amp_cfg_idle *,
+                                                             const struct amp_cfg_file *,
+                                                             char *notes, size_t size,
+                                                             const char *format, ...);
+
 /* If the value holds a remark ("1 # on"), words to end an error message with; else "". */
 const char *amp_cfg_remark_hint(const char *value);
 

@@ -233,44 +233,51 @@ static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
     }
 }
 
-/* Notes the first key that has no effect beside the others; one is enough to make the point.
- * AlexeyAB's loss_scale without mixed_precision is none of our business. */
+/* AlexeyAB's loss_scale without mixed_precision is none of our business. */
+static bool is_idle_without_the_plugin(const char *key)
+{
+    return amp_option_is_key(key) && strcmp(key, "loss_scale") && strcmp(key, "seed") &&
+           strcmp(key, "mixed_precision");
+}
+
+/* Keys that have no effect beside the others. */
 static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
 {
     const struct amp_options *o = r->options;
+    struct amp_cfg_idle all = {0}, scales = {0}, loading = {0};
     for (int i = 0; i < net->n_entries; i++) {
         const struct amp_cfg_entry *e = &net->entries[i];
-        bool scale = !strncmp(e->key, "loss_scale", 10), amp = !strncmp(e->key, "amp_", 4);
-        bool feature = !amp && !scale && amp_option_find(e->key) && strcmp(e->key, "seed") &&
-                       strcmp(e->key, "mixed_precision");
-        if (!o->mixed_precision && (amp || (scale && e->key[10])))
-            note(r, e, "no amp_ or loss_scale key has an effect without mixed_precision=1");
-        else if (!o->mixed_precision && feature)
-            note(r, e, "has no effect without mixed_precision=1");
-        else if (o->mixed_precision && scale && o->dtype != AMP_DTYPE_FP16)
-            note(r, e, "no loss_scale key has an effect with amp_dtype=%s: the scale is 1",
-                 amp_cfg_string(net, "amp_dtype", ""));
-        else if (o->mixed_precision && o->loader == AMP_LOADER_DARKNET &&
-                 (!strcmp(e->key, "amp_jpeg_scale") || !strcmp(e->key, "amp_image_cache")))
-            note(r, e, "has no effect with amp_loader=darknet");
-        else
-            continue;
-        return;
+        bool loads = !strcmp(e->key, "amp_jpeg_scale") || !strcmp(e->key, "amp_image_cache");
+        if (!o->mixed_precision && is_idle_without_the_plugin(e->key)) amp_cfg_idle_add(&all, e);
+        if (!strncmp(e->key, "loss_scale", 10)) amp_cfg_idle_add(&scales, e);
+        if (loads) amp_cfg_idle_add(&loading, e);
     }
+    amp_cfg_idle_note(&all, r->file, r->notes, r->notes_size,
+                      "has no effect without mixed_precision=1");
+    if (!o->mixed_precision) return;
+    if (o->dtype != AMP_DTYPE_FP16)
+        amp_cfg_idle_note(&scales, r->file, r->notes, r->notes_size,
+                          "has no effect with amp_dtype=%s: the scale is 1",
+                          amp_cfg_string(net, "amp_dtype", ""));
+    if (o->loader == AMP_LOADER_DARKNET)
+        amp_cfg_idle_note(&loading, r->file, r->notes, r->notes_size,
+                          "has no effect with amp_loader=darknet");
 }
 
-/* The same for the first layer with the key. */
+/* The same for layers: the first one with each key. */
 static void note_idle_layers(struct reader *r)
 {
+    static const char *const keys[] = {"mixed_precision", "freeze", "checkpoint"};
     const struct amp_cfg_section *end = r->file->sections + r->file->n_sections;
-    for (const struct amp_cfg_section *s = r->file->sections + 1; s < end; s++) {
-        const struct amp_cfg_entry *e = amp_cfg_find(s, "mixed_precision");
-        if (!e) e = amp_cfg_find(s, "freeze");
-        if (!e) e = amp_cfg_find(s, "checkpoint");
-        if (!e) continue;
-        note(r, e, "a layer's key has no effect without mixed_precision=1 under [net]");
-        return;
+    struct amp_cfg_idle idle = {0};
+    for (int i = 0; i < 3; i++) {
+        const struct amp_cfg_entry *e = NULL;
+        for (const struct amp_cfg_section *s = r->file->sections + 1; s < end && !e; s++)
+            e = amp_cfg_find(s, keys[i]);
+        amp_cfg_idle_add(&idle, e);
     }
+    amp_cfg_idle_note(&idle, r->file, r->notes, r->notes_size,
+                      "a layer's key has no effect without mixed_precision=1 under [net]");
 }
 
 #define LONGEST_SECTION 1000 /* keys; the search compares all pairs */

@@ -39,23 +39,18 @@ static bool has_section(const struct amp_cfg_file *cfg, const char *name)
     return false;
 }
 
-/* One is enough to make the point. */
-static void note_idle_key(const struct amp_rules *r, const struct amp_cfg_file *cfg, char *notes,
-                          size_t size)
+static void note_idle_keys(const struct amp_rules *r, const struct amp_cfg_file *cfg, char *notes,
+                           size_t size)
 {
     static const char *const betas[] = {"B1", "B2", "eps", NULL};
     static const char *const momentum[] = {"momentum", NULL};
-    size_t used = strlen(notes);
+    struct amp_cfg_idle idle = {0};
     bool moments = r->darknets_adam || amp_rules_keep_moments(r);
     if (r->darknets_adam && has_section(cfg, "[local]")) return; /* Darknet moves it by SGD */
-    for (const char *const *key = moments ? momentum : betas; *key; key++) {
-        const struct amp_cfg_entry *e = amp_cfg_find(cfg->sections, *key);
-        if (!e) continue;
-        snprintf(notes + used, size - used, "%s:%d: %s=%.80s: has no effect with optimizer=%s%s\n",
-                 cfg->path, e->line, e->key, e->written, amp_optimizer_word(r->optimizer),
-                 moments ? "; B1 is its momentum" : "");
-        return;
-    }
+    for (const char *const *key = moments ? momentum : betas; *key; key++)
+        amp_cfg_idle_add(&idle, amp_cfg_find(cfg->sections, *key));
+    amp_cfg_idle_note(&idle, cfg, notes, size, "has no effect with optimizer=%s%s",
+                      amp_optimizer_word(r->optimizer), moments ? "; B1 is its momentum" : "");
 }
 
 int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *cfg, char *notes,
@@ -75,7 +70,7 @@ int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *cfg, char
     r->b1 = amp_cfg_float(net, "B1", .9);
     r->b2 = amp_cfg_float(net, "B2", .999);
     r->eps = amp_cfg_float(net, "eps", 0);
-    if (notes_size) note_idle_key(r, cfg, notes, notes_size);
+    note_idle_keys(r, cfg, notes, notes_size);
     return check_betas(r, cfg, err, err_size);
 }
 

@@ -32,8 +32,8 @@ struct amp_rules {
 };
 
 /* Reads Darknet's keys of Adam into *r, whose own keys are set already, and checks that all fit
- * together. 0, or -1 with file, line and what is allowed in err. notes receives a line about a key
- * that has no effect with this optimizer. */
+ * together. 0, or -1 with file, line and what is allowed in err. notes receives a line about
+ * keys that have no effect with this optimizer. */
 int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *, char *notes,
                        size_t notes_size, char *err, size_t err_size);
 

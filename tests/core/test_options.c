@@ -400,11 +400,17 @@ AMP_TEST(without_mixed_precision_keys_are_checked_but_idle)
     CHECK_INT(read_text("[net]\namp_dtype=bf16\namp_log=x\n"), 0);
     CHECK_INT(o.dtype, AMP_DTYPE_AUTO);
     CHECK_STR(o.log_path, "");
-    CHECK_STR(notes, "a.cfg:2: amp_dtype=bf16: no amp_ or loss_scale key has an effect without "
-                     "mixed_precision=1\n");
+    CHECK_STR(notes, "a.cfg:2: amp_dtype=bf16: has no effect without mixed_precision=1; likewise "
+                     "amp_log=x (line 3)\n");
     CHECK_INT(read_text("[net]\nloss_scale_growth=4\n"), 0);
-    CHECK_STR(notes, "a.cfg:2: loss_scale_growth=4: no amp_ or loss_scale key has an effect "
-                     "without mixed_precision=1\n");
+    CHECK_STR(notes, "a.cfg:2: loss_scale_growth=4: has no effect without mixed_precision=1\n");
+    CHECK_INT(read_text("[net]\nseed=1\nema_alpha=.9\nloss_scale=2\nclip_grad_norm=10\n"
+                        "optimizer=lamb\n[conv]\ncheckpoint=1\nfreeze=1\n[conv]\nfreeze=1\n"),
+              0);
+    CHECK_STR(notes, "a.cfg:3: ema_alpha=.9: has no effect without mixed_precision=1; likewise "
+                     "clip_grad_norm=10 (line 5), optimizer=lamb (line 6)\n"
+                     "a.cfg:9: freeze=1: a layer's key has no effect without mixed_precision=1 "
+                     "under [net]; likewise checkpoint=1 (line 8)\n");
     check_rejected("[net]\nloss_scale=many\n", "a.cfg:2: loss_scale=many: allowed: dynamic, or a "
                                                "number from 1 to 16777216");
     check_rejected("[net]\namp_dtype=x\n",
@@ -423,11 +429,10 @@ AMP_TEST(a_layers_key_without_the_nets_is_noted)
 AMP_TEST(a_scale_beside_another_dtype_is_noted)
 {
     CHECK_INT(read_line("amp_dtype=bf16\nloss_scale=64"), 0);
-    CHECK_STR(notes, "a.cfg:4: loss_scale=64: no loss_scale key has an effect with "
-                     "amp_dtype=bf16: the scale is 1\n");
-    CHECK_INT(read_line("amp_dtype=tf32\nloss_scale_init=64"), 0);
-    CHECK_STR(notes, "a.cfg:4: loss_scale_init=64: no loss_scale key has an effect with "
-                     "amp_dtype=tf32: the scale is 1\n");
+    CHECK_STR(notes, "a.cfg:4: loss_scale=64: has no effect with amp_dtype=bf16: the scale is 1\n");
+    CHECK_INT(read_line("amp_dtype=tf32\nloss_scale_init=64\nloss_scale_max=128"), 0);
+    CHECK_STR(notes, "a.cfg:4: loss_scale_init=64: has no effect with amp_dtype=tf32: the scale is "
+                     "1; likewise loss_scale_max=128 (line 5)\n");
 }
 
 AMP_TEST(notes_may_be_absent_or_short)
@@ -490,8 +495,11 @@ AMP_TEST(loading)
                    "a.cfg:3: amp_loader=quick: allowed: fast or darknet");
     check_rejected("[net]\nmixed_precision=1\namp_loader_threads=0\n",
                    "a.cfg:3: amp_loader_threads=0: allowed: a whole number, 1 to 1024");
-    CHECK_INT(read_text("[net]\nmixed_precision=1\namp_loader=darknet\namp_jpeg_scale=1\n"), 0);
-    CHECK_STR(notes, "a.cfg:4: amp_jpeg_scale=1: has no effect with amp_loader=darknet\n");
+    CHECK_INT(read_text("[net]\nmixed_precision=1\namp_loader=darknet\namp_jpeg_scale=1\n"
+                        "amp_image_cache=1\n"),
+              0);
+    CHECK_STR(notes, "a.cfg:4: amp_jpeg_scale=1: has no effect with amp_loader=darknet; likewise "
+                     "amp_image_cache=1 (line 5)\n");
 }
 
 AMP_TEST(layer_override)

@@ -428,7 +428,10 @@ static void check_idle(const char *keys, const char *told)
 AMP_TEST(idle_keys_are_told)
 {
     check_idle("optimizer=lars\nB1=.8\neps=1\n",
-               "a.cfg:4: B1=.8: has no effect with optimizer=lars\n");
+               "a.cfg:4: B1=.8: has no effect with optimizer=lars; likewise eps=1 (line 5)\n");
+    check_idle("eps=.1\nB2=.9\nB1=.8\n",
+               "a.cfg:5: B1=.8: has no effect with optimizer=sgd; likewise B2=.9 (line 4), eps=.1 "
+               "(line 3)\n");
     check_idle("eps=.1\n", "a.cfg:3: eps=.1: has no effect with optimizer=sgd\n");
     check_idle("optimizer=lamb\nB1=.8\nB2=.9\neps=1\n", "");
     check_idle("adam=1\nB1=.8\nB2=.9\neps=1\n", "");
