@@ -89,8 +89,8 @@ struct checker {
     const struct amp_cfg_file *cfg;
     const struct amp_cfg_section *net;
     const struct amp_rules *rules;
-    char *err;
-    size_t err_size;
+    char *notes, *err;
+    size_t notes_size, err_size;
 };
 
 /* key: whose line is named; if it is missing, that of `policy`. */
@@ -104,6 +104,19 @@ __attribute__((format(printf, 3, 4))) static int fail(const struct checker *k, c
                      args);
     va_end(args);
     return -1;
+}
+
+__attribute__((format(printf, 3, 4))) static void note(const struct checker *k, const char *key,
+                                                       const char *format, ...)
+{
+    if (!k->notes_size) return;
+    size_t used = strlen(k->notes);
+    va_list args;
+    va_start(args, format);
+    amp_cfg_describe(k->cfg, amp_cfg_find(k->net, key), k->notes + used, k->notes_size - used,
+                     format, args);
+    va_end(args);
+    strncat(k->notes, "\n", k->notes_size - strlen(k->notes) - 1);
 }
 
 /* The keys that steer a rate, and the policies that read them, Darknet's and ours. */
@@ -130,46 +143,67 @@ static bool is_among(const char *policy, const char *const *policies)
     return *policies;
 }
 
-/* One is enough to make the point. */
-static void note_idle_key(const struct checker *k, int burn_in, char *notes, size_t size)
+static void note_idle_keys(const struct checker *k, int burn_in)
 {
-    size_t used = strlen(notes);
+    struct amp_cfg_idle idle = {0};
     const char *policy = amp_cfg_string(k->net, "policy", "constant");
     for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
-        const struct amp_cfg_entry *e = amp_cfg_find(k->net, readers[i].key);
-        if (!e || is_among(policy, readers[i].policies)) continue;
-        if (burn_in && !strcmp(e->key, "power")) continue;
-        snprintf(notes + used, size - used, "%s:%d: %s=%.80s: has no effect with policy=%.40s\n",
-                 k->cfg->path, e->line, e->key, e->written, policy);
-        return;
+        bool read =
+            is_among(policy, readers[i].policies) || (burn_in && !strcmp(readers[i].key, "power"));
+        if (!read) amp_cfg_idle_add(&idle, amp_cfg_find(k->net, readers[i].key));
     }
+    amp_cfg_idle_note(&idle, k->cfg, k->notes, k->notes_size, "has no effect with policy=%.40s",
+                      policy);
+}
+
+/* Of a lowest value that is above the highest. Blames a line of the cfg: if only one of the two is
+ * given, the other one is the default. */
+static int check_lowest(const struct checker *k, const char *low_key, double low,
+                        const char *high_key, double high)
+{
+    if (low <= high) return 0;
+    if (amp_cfg_find(k->net, low_key))
+        return fail(k, low_key, "allowed: 0 to %s, which is %g", high_key, high);
+    return fail(k, high_key, "allowed with policy=%s: at least %s, which is %g without a key",
+                amp_cfg_string(k->net, "policy", ""), low_key, low);
 }
 
 static int check_onecycle(const struct checker *k, const struct amp_schedule *s)
 {
     bool has_b1 = k->rules->darknets_adam || amp_rules_keep_moments(k->rules);
     const char *key = has_b1 ? "B1" : "momentum";
-    double most = amp_cfg_float(k->net, key, .9);
     if (s->burn_in)
         return fail(k, "burn_in",
                     "allowed: none with policy=onecycle, which begins with a small rate itself");
-    if (s->momentum_min > most)
-        return fail(k, "momentum_min", "momentum_min (%g) is above %s (%g)", s->momentum_min, key,
-                    most);
-    return 0;
+    return check_lowest(k, "momentum_min", s->momentum_min, key, amp_cfg_float(k->net, key, .9));
+}
+
+/* Settings that are allowed, but leave nothing of what the policy is for. */
+static void note_useless(const struct checker *k, const struct amp_schedule *s, double rate)
+{
+    if (s->policy == AMP_POLICY_SGDR && s->total > 1 && s->cycle >= s->total)
+        note(k, "sgdr_cycle",
+             "max_batches=%d ends the training before the rate begins again; allowed for that: 1 "
+             "to %d",
+             s->total, s->total - 1);
+    if ((float)s->rate_min == (float)rate) /* as Darknet stores them */
+        note(k, amp_cfg_find(k->net, "learning_rate_min") ? "learning_rate_min" : "learning_rate",
+             "lowest and highest rate are both %g, so the rate does not change; allowed for that: "
+             "learning_rate above learning_rate_min",
+             rate);
 }
 
 int amp_schedule_complete(struct amp_schedule *s, const struct amp_rules *rules,
                           const struct amp_cfg_file *cfg, char *notes, size_t notes_size, char *err,
                           size_t err_size)
 {
-    struct checker k = {cfg, cfg->sections, rules, err, err_size};
+    struct checker k = {cfg, cfg->sections, rules, notes, err, notes_size, err_size};
     double rate = amp_cfg_float(k.net, "learning_rate", .001);
     s->policy = amp_policy_from_word(amp_cfg_string(k.net, "policy", ""));
     s->total = amp_cfg_int(k.net, "max_batches", 0);
     s->burn_in = amp_cfg_int(k.net, "burn_in", 0);
     s->power = amp_cfg_float(k.net, "power", 4);
-    if (notes_size) note_idle_key(&k, s->burn_in, notes, notes_size);
+    note_idle_keys(&k, s->burn_in);
     if (s->policy == AMP_POLICY_OF_DARKNET) return 0;
     bool needs_total = s->policy == AMP_POLICY_COSINE || s->policy == AMP_POLICY_ONECYCLE ||
                        (s->policy == AMP_POLICY_SGDR && !s->cycle);
@@ -179,9 +213,8 @@ int amp_schedule_complete(struct amp_schedule *s, const struct amp_rules *rules,
                     "needs cyclic_step=, the iterations from the lowest to the "
                     "highest rate (Smith 2017: those of 2 to 10 epochs)");
     if (s->policy == AMP_POLICY_ONECYCLE) return check_onecycle(&k, s);
-    if (s->rate_min > rate)
-        return fail(&k, "learning_rate_min", "learning_rate_min (%g) is above learning_rate (%g)",
-                    s->rate_min, rate);
+    if (check_lowest(&k, "learning_rate_min", s->rate_min, "learning_rate", rate)) return -1;
+    note_useless(&k, s, rate);
     return 0;
 }
 

@@ -52,7 +52,7 @@ const char *amp_policy_words(void);
 
 /* Reads Darknet's keys that a schedule needs into *s, whose own keys are set already, and checks
  * that all fit together, and with the rules, which are complete. 0, or -1 with file, line and what
- * is allowed in err. notes receives a line about a key that has no effect with this policy. */
+ * is allowed in err. notes receives lines about keys that have no effect with this policy. */
 int amp_schedule_complete(struct amp_schedule *s, const struct amp_rules *,
                           const struct amp_cfg_file *, char *notes, size_t notes_size, char *err,
                           size_t err_size);
