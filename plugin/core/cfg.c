@@ -6,6 +6,8 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -319,6 +321,13 @@ void amp_cfg_idle_note(const struct amp_cfg_idle *idle, const struct amp_cfg_fil
                  idle->keys[i]->key, idle->keys[i]->written, idle->keys[i]->line);
     }
     strncat(notes, "\n", size - strlen(notes) - 1);
+}
+
+bool amp_number_vanishes(const char *value)
+{
+    errno = 0;
+    double size = fabs(strtod(value, NULL));
+    return size < (double)FLT_MIN && (size > 0 || errno == ERANGE);
 }
 
 const char *amp_cfg_remark_hint(const char *value)

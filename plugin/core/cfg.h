@@ -86,6 +86,10 @@ __attribute__((format(printf, 5, 6))) void amp_cfg_idle_note(const struct amp_cf
                                                              char *notes, size_t size,
                                                              const char *format, ...);
 
+/* Whether a number is not 0 and too near 0 for FP32, in which it would be 0 or lose digits. */
+bool amp_number_vanishes(const char *value);
+#define AMP_FP32_LEAST "; FP32 holds nothing between 0 and 1.2e-38"
+
 /* If the value holds a remark ("1 # on"), words to end an error message with; else "". */
 const char *amp_cfg_remark_hint(const char *value);
 

@@ -56,7 +56,7 @@ static const char *read_number(const char *text, bool whole)
     } else {
         double value = strtod(text, &end);
         /* Darknet stores a float; also false for NaN. */
-        if (!(fabs(value) <= (double)FLT_MAX)) return NULL;
+        if (!(fabs(value) <= (double)FLT_MAX) || amp_number_vanishes(text)) return NULL;
     }
     return end == text ? NULL : end;
 }
@@ -78,9 +78,10 @@ static int check_number(const struct checker *k, const char *section, const stru
     for (const char *p = e->value;; p++) {
         const char *end = read_number(p, whole);
         if (!end || (*end && *end != '#' && !(list && *end == ',')))
-            return fail(k, e->line, "%s=%.80s in %s: \"%.40s\"; allowed: %s%s%s", e->key,
+            return fail(k, e->line, "%s=%.80s in %s: \"%.40s\"; allowed: %s%s%s%s", e->key,
                         e->written, section, p == e->value ? e->written : p,
                         whole ? "a whole number of 32 bits" : "a finite number",
+                        !whole && amp_number_vanishes(p) ? AMP_FP32_LEAST : "",
                         list ? ", or several with commas between them" : "",
                         amp_cfg_remark_hint(e->value));
         if (*end != ',') return list ? check_remark(k, section, e, end) : 0;
@@ -308,7 +309,7 @@ static int check_ranges(const struct checker *k, const struct amp_cfg_section *s
     for (size_t i = 0; i < COUNT(ranges); i++) {
         const struct range *r = &ranges[i];
         const struct amp_cfg_entry *e = amp_cfg_find(s, r->key);
-        double value = amp_cfg_float(s, r->key, r->low);
+        float value = (float)amp_cfg_float(s, r->key, r->low); /* as Darknet stores it */
         if (!e || (r->flags & IN_NET && s != k->cfg->sections)) continue;
         if (value < r->low || value > r->high || (r->flags & ABOVE_LOW && value == r->low) ||
             (r->flags & BELOW_HIGH && value == r->high))

@@ -41,6 +41,12 @@ static bool parse_number(const char *value, double *number)
     return !*end && isfinite(*number);
 }
 
+/* A number that the kernels take as FP32. */
+static bool parse_float(const char *value, double *number)
+{
+    return parse_number(value, number) && !amp_number_vanishes(value);
+}
+
 static bool parse_unsigned(const char *value, uint64_t max, uint64_t *number)
 {
     *number = 0;
@@ -288,7 +294,7 @@ bool amp_option_set(const struct amp_option_row *row, struct amp_options *o, boo
         *(unsigned *)member = (unsigned)choice; /* an enum without negative values */
         return true;
     case AMP_OPTION_NUMBER:
-        return parse_number(value, number) && *number >= row->numbers[0] &&
+        return parse_float(value, number) && *number >= row->numbers[0] &&
                *number <= row->numbers[1];
     case AMP_OPTION_NUMBER_OF:
         return parse_number(value, number) &&

@@ -105,8 +105,11 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
     /* A layer's value is only checked here; the functions amp_option_layer_... read it. */
     struct amp_options layer_options;
     if (!amp_option_set(row, is_net ? r->options : &layer_options, is_net, entry->value))
-        return fail(r, entry, "allowed: %s%s%s",
+        return fail(r, entry, "allowed: %s%s%s%s",
                     strcmp(row->type, "integer") ? "" : "a whole number, ", row->range,
+                    row->kind == AMP_OPTION_NUMBER && amp_number_vanishes(entry->value)
+                        ? AMP_FP32_LEAST
+                        : "",
                     amp_cfg_remark_hint(entry->value));
     return 0;
 }

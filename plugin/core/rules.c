@@ -23,9 +23,10 @@ static int check_betas(const struct amp_rules *r, const struct amp_cfg_file *cfg
     const struct amp_cfg_section *net = cfg->sections;
     const struct amp_cfg_entry *eps = amp_cfg_find(net, "eps");
     if (!r->darknets_adam && !amp_rules_keep_moments(r)) return 0;
-    if (r->b1 < 0 || r->b1 >= 1)
+    /* As FP32, in which 0.99999999 is 1. */
+    if (r->b1 < 0 || (float)r->b1 >= 1)
         return amp_cfg_fail(cfg, amp_cfg_find(net, "B1"), err, err_size, "allowed: 0 to below 1");
-    if (r->b2 < 0 || r->b2 >= 1)
+    if (r->b2 < 0 || (float)r->b2 >= 1)
         return amp_cfg_fail(cfg, amp_cfg_find(net, "B2"), err, err_size, "allowed: 0 to below 1");
     if (eps && r->eps <= 0)
         return amp_cfg_fail(cfg, eps, err, err_size, "allowed: a number above 0");

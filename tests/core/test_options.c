@@ -514,6 +514,47 @@ AMP_TEST(layer_override)
     amp_cfg_free(file);
 }
 
+/* Read as 0 they would switch the key off without a word. */
+AMP_TEST(numbers_that_fp32_does_not_hold)
+{
+    static const char *const vanishing[] = {"1e-50", "1e-400", "0.0000000001e-35", "-1e-50"};
+    char line[100], message[200];
+    int n;
+    const struct amp_option_row *rows = amp_option_rows(&n);
+    for (int i = 0; i < n; i++) {
+        if (rows[i].kind != AMP_OPTION_NUMBER) continue;
+        for (int k = 0; k < 4; k++) {
+            snprintf(line, sizeof line, "%s=%s", rows[i].key, vanishing[k]);
+            snprintf(message, sizeof message,
+                     "a.cfg:3: %s: allowed: %s; FP32 holds nothing between 0 and 1.2e-38", line,
+                     rows[i].range);
+            CHECK_INT(read_line(line), -1);
+            CHECK_STR(err, message);
+        }
+        for (int k = 0; k < 3; k++) {
+            static const char *const held[] = {"0", "0e-50", ".0"};
+            snprintf(line, sizeof line, "%s=%s", rows[i].key, held[k]);
+            CHECK_INT(read_line(line), 0);
+        }
+    }
+    CHECK_INT(read_line("clip_grad_value=1.2e-38"), 0);
+    CHECK(o.rules.clip_value == 1.2e-38);
+    check_rejected("[net]\nmixed_precision=1\nclip_grad_norm=1e39\n",
+                   "a.cfg:3: clip_grad_norm=1e39: allowed: 0 to 1000000000");
+    check_rejected("[net]\nmixed_precision=1\nlearning_rate=1e-50\n",
+                   "a.cfg:3: learning_rate=1e-50 in [net]: \"1e-50\"; allowed: a finite number; "
+                   "FP32 holds nothing between 0 and 1.2e-38");
+    check_rejected("[net]\nmixed_precision=1\nscales=1,1e-50\n",
+                   "a.cfg:3: scales=1,1e-50 in [net]: \"1e-50\"; allowed: a finite number; FP32 "
+                   "holds nothing between 0 and 1.2e-38, or several with commas between them");
+    check_rejected("[net]\nmixed_precision=1\nlearning_rate=1e39\n",
+                   "a.cfg:3: learning_rate=1e39 in [net]: \"1e39\"; allowed: a finite number");
+    check_rejected("[net]\nmixed_precision=1\nmomentum=.9999999999\n",
+                   "a.cfg:3: momentum=.9999999999 in [net]: allowed: at least 0 and below 1");
+    check_rejected("[net]\nmixed_precision=1\noptimizer=adamw\nB2=.9999999999\n",
+                   "a.cfg:4: B2=.9999999999: allowed: 0 to below 1");
+}
+
 AMP_TEST(every_row_is_a_key_and_complete)
 {
     int n;
