@@ -177,6 +177,7 @@ static void start_training_state(struct amp_session *s)
     amp_log_start(&s->log, s->desc);
     s->log.layers_every = s->options.log_layers;
     s->log.clips = s->options.rules.clip_norm > 0;
+    s->log.onecycle = s->options.schedule.policy == AMP_POLICY_ONECYCLE;
     s->step.log = &s->log;
     s->step.subdivisions = s->desc->subdivisions;
     s->step.demote = amp_session_demote;

@@ -316,8 +316,8 @@ static bool has_diverged(const struct amp_session *s, const struct amp_run_state
     if (!amp_run_is_spoilt(s, state, what, sizeof what)) return false;
     snprintf(err, err_size,
              "training diverged: the %s are no longer finite; %s is not written, older files "
-             "are left as they were. Lower learning_rate, or lengthen burn_in",
-             what, name);
+             "are left as they were. Lower learning_rate, or %s",
+             what, name, amp_log_slower_start(&s->log));
     return true;
 }
 

@@ -238,12 +238,17 @@ void amp_log_fault_of(struct amp_log *log, int rank, const struct amp_fault *f,
     memcpy(log->who, who, sizeof who);
 }
 
+const char *amp_log_slower_start(const struct amp_log *log)
+{
+    return log->onecycle ? "raise max_batches" : "lengthen burn_in";
+}
+
 void amp_log_many_demotions(struct amp_log *log, int iterations, int window)
 {
     fprintf(log->out,
             "mixed precision: %slayers left FP16 in %d of the last %d iterations: values that grow "
-            "like this look like divergence; lower learning_rate, or lengthen burn_in\n",
-            log->who, iterations, window);
+            "like this look like divergence; lower learning_rate, or %s\n",
+            log->who, iterations, window, amp_log_slower_start(log));
 }
 
 /* The repeats come first, so that lines stay in the order of events. */
@@ -392,8 +397,8 @@ static void tell_norm(struct amp_log *log)
     fprintf(log->out,
             "mixed precision: iteration %zu: the gradients' norm is so large that FP32 cannot hold "
             "its square, so clip_grad_norm makes them 0, now and whenever it happens again; values "
-            "that grow like this look like divergence; lower learning_rate, or lengthen burn_in\n",
-            log->iteration);
+            "that grow like this look like divergence; lower learning_rate, or %s\n",
+            log->iteration, amp_log_slower_start(log));
 }
 
 void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,

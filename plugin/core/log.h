@@ -33,6 +33,7 @@ struct amp_log {
     bool json_is_own; /* the file is a regular one that only the log writes; a new run empties it */
     bool json_failed; /* a write failed during training; the file is not tried again */
     bool clips;       /* clip_grad_norm: the number of clipped steps is told */
+    bool onecycle;    /* the policy, which takes no burn_in: advice names max_batches */
     int64_t clipped;  /* the last one told */
     bool told_norm;   /* that a norm could not be computed */
     int layers_every; /* iterations from one look at the layers to the next; 0: never */
@@ -82,6 +83,8 @@ void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict,
 /* The same of another process; rank -1: of this one. */
 void amp_log_fault_of(struct amp_log *, int rank, const struct amp_fault *, enum amp_verdict,
                       double old_scale, double new_scale, int subdivision, const char *image);
+/* What makes the rate rise more slowly, for advice: "lengthen burn_in", or what fits the policy. */
+const char *amp_log_slower_start(const struct amp_log *);
 /* Layers left FP16 in so many of the last iterations that it cannot be chance. */
 void amp_log_many_demotions(struct amp_log *, int iterations, int window);
 /* A fault that would have ended the run, if amp_on_divergence=continue did not forbid it. */

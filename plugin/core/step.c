@@ -29,9 +29,8 @@ static void stop(struct amp_step *s, const char *why, const char *advice, bool h
         s->told = true;
         return;
     }
-    snprintf(message, sizeof message,
-             "%s%s. Lower learning_rate, lengthen burn_in, or check the labels; %s.", s->log->who,
-             why, advice);
+    snprintf(message, sizeof message, "%s%s. Lower learning_rate, %s, or check the labels; %s.",
+             s->log->who, why, amp_log_slower_start(s->log), advice);
     s->stop(s->user, message);
 }
 

@@ -162,6 +162,8 @@ AMP_TEST(every_word_of_a_fault)
         "mixed precision: loss scale 2^3 -> 2^4 (clean window)\n"
         "mixed precision: layers left FP16 in 5 of the last 40 iterations: values that grow like "
         "this look like divergence; lower learning_rate, or lengthen burn_in\n"
+        "mixed precision: layers left FP16 in 5 of the last 40 iterations: values that grow like "
+        "this look like divergence; lower learning_rate, or raise max_batches\n"
         "mixed precision: it diverged; going on, as amp_on_divergence=continue says\n";
     struct amp_layer_desc layers[3] = {
         {.type = AMP_CONVOLUTIONAL}, {.type = AMP_MAXPOOL}, {.type = AMP_DROPOUT}};
@@ -186,6 +188,8 @@ AMP_TEST(every_word_of_a_fault)
     amp_log_fault(&log, &truth, AMP_VERDICT_SKIP, 8, 8, 2, "b.jpg");
     amp_log_fault(&log, &weights, AMP_VERDICT_SKIP, 8, 8, 0, NULL);
     amp_log_scale(&log, "clean window", 8, 16);
+    amp_log_many_demotions(&log, 5, 40);
+    log.onecycle = true;
     amp_log_many_demotions(&log, 5, 40);
     amp_log_carry_on(&log, "it diverged");
     amp_log_close(&log, &scaler);

@@ -648,9 +648,10 @@ AMP_TEST(the_scale_grows_after_clean_steps_and_says_so)
     end(run);
 }
 
-AMP_TEST(ten_steps_at_the_floor_stop_with_a_diagnosis)
+static void check_floor(bool onecycle)
 {
     struct run *run = start("loss_scale_init=2", DETECTOR, &ampk_cpu);
+    run->log.onecycle = onecycle;
     run_step(run, 0, no_trouble);
     struct state before = state_of(run);
     struct trouble trouble = {.pass = 1, .poison = aim(run, 5, AMP_WATCH_DY, POISON_INF)};
@@ -666,13 +667,19 @@ AMP_TEST(ten_steps_at_the_floor_stop_with_a_diagnosis)
     snprintf(expected, sizeof expected,
              "gradients overflow FP16 even at the smallest loss scale, ten steps in a row: dy of "
              "layer 5 (convolutional), largest magnitude inf; the last loss, of iteration 10, was "
-             "%.4g. Lower learning_rate, lengthen burn_in, or check the labels; mixed_precision=0 "
+             "%.4g. Lower learning_rate, %s, or check the labels; mixed_precision=0 "
              "in a layer's section keeps that "
              "layer in FP32.",
-             run->step.divergence.last);
+             run->step.divergence.last, onecycle ? "raise max_batches" : "lengthen burn_in");
     CHECK_STR(run->stopped, expected);
     free(before.x);
     end(run);
+}
+
+AMP_TEST(ten_steps_at_the_floor_stop_with_a_diagnosis)
+{
+    check_floor(false);
+    check_floor(true);
 }
 
 /* A step that failed above the floor is none of the ten, though it left the scale there. */
