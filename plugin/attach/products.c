@@ -62,17 +62,27 @@ static enum ampk_activation backends(ACTIVATION a)
     return (enum ampk_activation)a;
 }
 
+static void activate_here(float *x, int n, ACTIVATION a)
+{
+    if (a != LINEAR) amp_graph_activate(running.graph, x, n, backends(a));
+}
+
+static void gradient_here(const float *out, int n, ACTIVATION a, float *delta)
+{
+    if (a != LINEAR) amp_graph_activation_gradient(running.graph, out, n, backends(a), delta);
+}
+
 bool amp_products_activate(float *x, int n, ACTIVATION a)
 {
     if (!running.graph || running.device) return false;
-    if (a != LINEAR) amp_graph_activate(running.graph, x, n, backends(a));
+    activate_here(x, n, a);
     return true;
 }
 
 bool amp_products_gradient(const float *out, int n, ACTIVATION a, float *delta)
 {
     if (!running.graph || running.device) return false;
-    if (a != LINEAR) amp_graph_activation_gradient(running.graph, out, n, backends(a), delta);
+    gradient_here(out, n, a, delta);
     return true;
 }
 
@@ -80,7 +90,7 @@ bool amp_products_gradient(const float *out, int n, ACTIVATION a, float *delta)
 static void finish_forward(layer l, network net)
 {
     AMP_USE(forward_batchnorm_layer)(l, net);
-    amp_products_activate(l.output, l.outputs * l.batch, l.activation);
+    activate_here(l.output, l.outputs * l.batch, l.activation);
 }
 
 /* Darknet's backward_bias, which calls a function for each number of a connected layer; the sums
@@ -98,7 +108,7 @@ static void add_bias_gradient(layer l)
 
 static void begin_backward(layer l, network net)
 {
-    amp_products_gradient(l.output, l.outputs * l.batch, l.activation, l.delta);
+    gradient_here(l.output, l.outputs * l.batch, l.activation, l.delta);
     if (l.batch_normalize)
         AMP_USE(backward_batchnorm_layer)(l, net);
     else
