@@ -89,10 +89,7 @@ static int read_net(struct bench *b)
     }
     if (!b->desc) return complain(err);
     if (!b->options.mixed_precision)
-        fprintf(stderr,
-                "darknet-amp: %s: mixed precision is off, mixed_precision=1 is missing under "
-                "[net]; without it Darknet loads all images; with it:\n",
-                b->cfg);
+        amp_mixed_tell_off(b->cfg_file, "so Darknet loads all images; with mixed_precision=1:");
     return 0;
 }
 

@@ -97,11 +97,7 @@ static int read_options(struct finder *f)
     f->cfg_file = amp_cfg_read(f->cfg, err, sizeof err);
     if (!f->cfg_file || amp_mixed_options_read(f->cfg_file, &f->options, err, sizeof err))
         return complain(err);
-    if (!f->options.mixed_precision)
-        fprintf(stderr,
-                "darknet-amp: %s: mixed precision is off, mixed_precision=1 is missing under "
-                "[net]; with it:\n",
-                f->cfg);
+    if (!f->options.mixed_precision) amp_mixed_tell_off(f->cfg_file, "with mixed_precision=1:");
     return 0;
 }
 

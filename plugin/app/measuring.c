@@ -197,6 +197,19 @@ int amp_mixed_options_read(struct amp_cfg_file *cfg, struct amp_options *options
     return 0;
 }
 
+void amp_mixed_tell_off(const struct amp_cfg_file *cfg, const char *meaning)
+{
+    const struct amp_cfg_entry *e = amp_cfg_find(cfg->sections, "mixed_precision");
+    if (e)
+        fprintf(stderr, "darknet-amp: %s:%d: mixed_precision=0: mixed precision is off; %s\n",
+                cfg->path, e->line, meaning);
+    else
+        fprintf(stderr,
+                "darknet-amp: %s: mixed precision is off, mixed_precision=1 is missing under "
+                "[net]; %s\n",
+                cfg->path, meaning);
+}
+
 int amp_machine_settle_pass(struct amp_net_desc *net, const struct amp_cfg_file *cfg,
                             const struct amp_options *options, int gpu, char *err, size_t err_size)
 {

@@ -41,6 +41,9 @@ const struct ampk_backend *amp_machine_backend(const struct amp_options *, int g
  * was. 0, or -1 with text in err. */
 int amp_mixed_options_read(struct amp_cfg_file *, struct amp_options *, char *err, size_t err_size);
 
+/* Says on stderr that the cfg does not have mixed_precision=1, and then what this means. */
+void amp_mixed_tell_off(const struct amp_cfg_file *, const char *meaning);
+
 /* For subdivisions=auto: sets the net's batch and subdivisions as training would, and says so. The
  * options' dtype is settled. 0, or -1 with text in err. */
 int amp_machine_settle_pass(struct amp_net_desc *, const struct amp_cfg_file *,

@@ -75,6 +75,10 @@ static double scaled_rate(const struct answer *a)
     return a->rate * a->largest.batch / a->written.batch;
 }
 
+/* Goyal et al. need a warm-up, and show the rule from a batch of 256 to one of 8192. From where on
+ * it is told is our choice. */
+static const int told_from = 8;
+
 static void print_fit(const struct request *r, const struct answer *a)
 {
     const struct amp_fit *fit = &a->fit, *largest = &a->largest;
@@ -95,6 +99,10 @@ static void print_fit(const struct request *r, const struct answer *a)
         "the batch:\n\n    batch=%d\n    subdivisions=%d\n    learning_rate=%.6g\n",
         several ? " of each process" : "", (double)largest->bytes / gib, largest->batch,
         largest->subdivisions, scaled_rate(a));
+    if (largest->batch > told_from * a->written.batch)
+        printf("\nThat is %.4g times the rate: it needs a warm-up (burn_in), and is shown up to 32 "
+               "times and a batch of 8192 only (Goyal et al. 2017). `amp lr-find` finds a rate.\n",
+               (double)largest->batch / a->written.batch);
 }
 
 static void print_one(const char *key, bool fits, const struct amp_fit *fit, double rate)
@@ -209,10 +217,7 @@ static int print_plan(const struct request *r, const struct amp_cfg_file *cfg, c
         return -1;
     amp_notes_print(notes, stderr);
     if (!options.mixed_precision)
-        fprintf(stderr,
-                "darknet-amp: %s: mixed precision is off, mixed_precision=1 is missing under "
-                "[net]; with it the plan would be:\n",
-                cfg->path);
+        amp_mixed_tell_off(cfg, "with mixed_precision=1 the plan would be:");
     amp_machine_settle_dtype(&options, r->gpu);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
     if (net && settle_pass(r, net, cfg, &options, err, err_size)) {

@@ -94,13 +94,16 @@ static int resolve_source(const struct amp_net_desc *net, int reader, int source
     return source;
 }
 
-/* Of gru, whoever computes its products. */
-static const char *no_backward(const struct amp_layer_desc *l)
+/* Of recurrent layers, whoever computes their products. */
+static const char *darknets_ways(const struct amp_net_desc *net, const struct amp_layer_desc *l)
 {
-    return l->type == AMP_GRU
-               ? "; Darknet's code has no backward on the CPU: neither this layer nor "
-                 "any before it learns"
-               : "";
+    if (l->type == AMP_GRU)
+        return "; Darknet's code has no backward on the CPU: neither this layer nor any before it "
+               "learns";
+    if (l->batch_normalize && net->time_steps > 1)
+        return "; Darknet's batch-norm: backward takes the last time step's statistics for all "
+               "steps, so gradients can be far too large";
+    return "";
 }
 
 static void explain(struct amp_plan_layer *p, const char *format, ...)
@@ -115,14 +118,14 @@ static void explain(struct amp_plan_layer *p, const char *format, ...)
 }
 
 /* Darknet's code knows FP32 NCHW only. The reason tells the user why, in the report. */
-static void choose_darknet(const struct amp_plan *plan, const struct amp_layer_desc *l,
+static void choose_darknet(const struct planner *pl, const struct amp_layer_desc *l,
                            struct amp_plan_layer *p)
 {
     p->in = p->out = AMP_FORMAT_BORDER;
     p->compute = AMPK_COMPUTE_FP32;
     if (p->loss)
         explain(p, "loss: stays FP32%s",
-                plan->island == AMP_FORMAT_FP16 ? ", its delta carries the loss scale" : "");
+                pl->plan->island == AMP_FORMAT_FP16 ? ", its delta carries the loss scale" : "");
     else if (l->type == AMP_CONVOLUTIONAL)
         explain(p, "%s: Darknet's own FP32 code",
                 l->xnor     ? "xnor weights"
@@ -130,7 +133,7 @@ static void choose_darknet(const struct amp_plan *plan, const struct amp_layer_d
                             : "smooth");
     else if (amp_layer_is_recurrent(l))
         explain(p, "a pass has fewer than %d vectors: Darknet's own FP32 code%s", AMP_PRODUCT_ROWS,
-                no_backward(l));
+                darknets_ways(pl->net, l));
     else if (amp_layer_is_loss(l) || l->type == AMP_SOFTMAX)
         explain(p, "Darknet's own FP32 code, conversions at its border");
     else
@@ -158,7 +161,7 @@ static enum amp_format choose_storage(struct planner *pl, int i)
     }
     if (p->products) {
         explain(p, "%s operands of its products; sums, state and all else in FP32%s",
-                amp_compute_name(compute_of(island, pl->options)), no_backward(l));
+                amp_compute_name(compute_of(island, pl->options)), darknets_ways(pl->net, l));
         return island;
     }
     if (amp_layer_is_matrix(l)) {
@@ -199,7 +202,7 @@ static int choose_layer(struct planner *pl, int i)
     }
     /* The report also says that mixed_precision= in the section has no effect, if so. */
     if (!p->ours) {
-        choose_darknet(pl->plan, l, p);
+        choose_darknet(pl, l, p);
         if (backend_has(pl, i))
             amp_plan_add_reason(p, "; by Darknet's own code: %s", why_left_to_darknet(pl, i));
         else if (l->override == 0)

@@ -35,9 +35,10 @@ static void print_totals(const struct amp_plan *plan, const struct amp_net_desc 
             (double)plan->mixed_bytes / (double)plan->darknet_bytes);
     if (plan->n_recomputed || plan->over_budget)
         fprintf(f,
-                "mixed precision: checkpoint: backward computes %d layers again, %.1f %% of "
+                "mixed precision: checkpoint: backward computes %d layer%s again, %.1f %% of "
                 "forward's arithmetic%s\n",
-                plan->n_recomputed, plan->flop > 0 ? 100 * plan->flop_again / plan->flop : 0,
+                plan->n_recomputed, plan->n_recomputed == 1 ? "" : "s",
+                plan->flop > 0 ? 100 * plan->flop_again / plan->flop : 0,
                 plan->over_budget ? "; no choice of layers fits in what checkpoint=auto allows, "
                                     "this is the least: lower batch, or raise subdivisions"
                                   : "");
@@ -49,8 +50,10 @@ static void print_update(const struct amp_plan *plan, const struct amp_net_desc 
     const struct amp_rules *r = &plan->rules;
     size_t kept = amp_plan_kept_bytes(plan, net);
     bool clips = r->clip_norm > 0 || r->clip_value > 0, averages = r->ema_alpha > 0;
-    if (r->optimizer == AMP_OPTIMIZER_SGD && !clips && !averages) return;
+    bool decays = r->decay_bn >= 0; /* the key is written */
+    if (r->optimizer == AMP_OPTIMIZER_SGD && !clips && !averages && !decays) return;
     fprintf(f, "update: optimizer=%s", amp_optimizer_word(r->optimizer));
+    if (decays) fprintf(f, ", decay_bn=%d", r->decay_bn);
     if (clips)
         fprintf(f, ", clip_grad_%s=%g", r->clip_norm > 0 ? "norm" : "value",
                 r->clip_norm > 0 ? r->clip_norm : r->clip_value);

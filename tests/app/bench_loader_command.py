@@ -101,7 +101,7 @@ def check_keys(folder):
     assert (result["loader"], result["loader_threads"], result["random"]) == ("darknet", 1, True)
     assert result["keeps_up"] == (result["cores_needed"]["darknet"] <= 1)
     change(folder, ("mixed_precision=1\n", ""))
-    assert "mixed_precision=1 is missing under [net]; without it Darknet loads all" in bench(folder).stderr
+    assert "mixed_precision=1 is missing under [net]; so Darknet loads all" in bench(folder).stderr
 
 
 def check_errors(folder):

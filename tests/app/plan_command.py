@@ -5,6 +5,7 @@ usage: plan_command.py DARKNET CFG_FOLDER
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -108,6 +109,17 @@ def check_processes(program, folder, net):
     check_cannot_share(program, folder, net)
 
 
+def check_large_batch(program, folder, net):
+    """Beyond 8 times the batch it is told that the rate goes far."""
+    said, batch = "times the rate: it needs a warm-up (burn_in)", 4
+    for far in True, False:
+        (folder / "large.cfg").write_text(net + "mixed_precision=1\nbatch=%d\n[conv]\n" % batch)
+        text = run(program, folder, "large.cfg", "--memory", "1").stdout
+        largest = int(re.findall("batch=([0-9]+)", text)[-1])
+        assert largest > (8 if far else 1) * batch and (said in text) == far, text
+        batch = largest // 4
+
+
 def check_cannot_share(program, folder, net):
     """Numbers of processes that training refuses, with and without the question of what fits."""
     for lines, n, said in (
@@ -176,17 +188,22 @@ def main():
         assert "plan: fp16; amp_level=O3 stands for amp_dtype=fp16, loss_scale=1\n" in text, text
         assert "update: optimizer=adamw; its moments and averages take" in text, text
         check_processes(program, folder, net)
+        check_large_batch(program, folder, net)
         off = "mixed precision is off"
         for keys, told in ("", True), ("mixed_precision=0\n", True), ("mixed_precision=1\n", False):
             (folder / "on.cfg").write_text(net + keys + "[conv]\n")
             done = run(program, folder, folder / "on.cfg")
             assert done.returncode == 0 and (off in done.stderr) == told, done
+            assert ("on.cfg:5: mixed_precision=0: mixed precision is off; with" in done.stderr) == ("=0" in keys), done
+            assert ("is missing under [net]" in done.stderr) == (not keys), done
             (folder / "on.cfg").write_text(net + keys + "author=me\nlearning_rate=0\n[conv]\n")
             line = 5 + bool(keys)
             toyset.check_notes(
                 run(program, folder, "on.cfg").stderr,
                 "on.cfg:%d: author=me in [net]: has no effect in this section" % line,
-                "on.cfg:%d: learning_rate=0 in [net]: the weights will not change" % (line + 1))
+                "on.cfg:%d: learning_rate=0 in [net]: the weights will not change" % (line + 1),
+                *(["on.cfg:5: mixed_precision=0: mixed precision is off; with mixed_precision=1 the plan would be:"]
+                  if "=0" in keys else []))
         done = run(program, folder, folder / "missing.cfg")
         assert done.returncode == 1 and "missing.cfg" in done.stderr, done
         with open("/dev/full", "w") as full:

@@ -105,6 +105,25 @@ AMP_TEST(the_report_says_that_gru_does_not_learn)
     forget();
 }
 
+AMP_TEST(the_report_warns_of_batchnorm_inside_recurrent_layers)
+{
+    static const char said[] = "backward takes the last time step's statistics for all steps";
+    for (int bn = 0; bn < 2; bn++)
+        for (int steps = 1; steps < 4; steps += 2)
+            for (int batch = 3; batch < 64; batch *= 10) { /* in Darknet's code, and not */
+                char text[200];
+                snprintf(text, sizeof text,
+                         "[net]\nmixed_precision=1\nbatch=%d\ntime_steps=%d\ninputs=5\n"
+                         "[lstm]\nbatch_normalize=%d\n[rnn]\nbatch_normalize=%d\n[cost]\n",
+                         batch, steps, bn, bn);
+                plan_text(text, true);
+                CHECK(plan->layers[0].products == (batch > 3));
+                for (int i = 0; i < 2; i++)
+                    CHECK(!strstr(plan->layers[i].reason, said) == !(bn && steps > 1));
+                forget();
+            }
+}
+
 /* Of a recurrent layer the products alone, and only where a pass has enough vectors for them. */
 AMP_TEST(products_of_recurrent_layers)
 {
@@ -405,7 +424,8 @@ AMP_TEST(every_number_of_the_report)
         "memory for 2 images per pass: FP32 8.0 MiB, mixed 2.0 MiB (0.25x)\n"
         "mixed precision: checkpoint: backward computes 3 layers again, 25.0 % of forward's "
         "arithmetic\n"
-        "update: optimizer=adamw, clip_grad_norm=2, ema_alpha=0.9; its moments and averages take "
+        "update: optimizer=adamw, decay_bn=1, clip_grad_norm=2, ema_alpha=0.9; its moments and "
+        "averages take "
         "12.0 MiB\n"};
     static const char *const json[] = {
         "{\"precision\": \"fp16\", \"precision_reason\": null, \"batch\": 2, \"layers\": [\n"
@@ -416,7 +436,7 @@ AMP_TEST(every_number_of_the_report)
         "\n], \"flop\": 4000000000, \"flop_reduced\": 3000000000, \"flop_again\": 1000000000, "
         "\"activation_bytes_fp32\": 8388608, \"activation_bytes_mixed\": 2097152, "
         "\"optimizer\": \"adamw\", \"kept_bytes\": "};
-    plan_layers("amp_dtype=fp16\noptimizer=adamw\nclip_grad_norm=2\nema_alpha=.9",
+    plan_layers("amp_dtype=fp16\noptimizer=adamw\ndecay_bn=1\nclip_grad_norm=2\nema_alpha=.9",
                 "[conv]\nfilters=4\nsize=3\npad=1\n[maxpool]\nsize=2\nstride=2\n"
                 "[connected]\noutput=4096\n[cost]\n");
     plan->flop = 4e9, plan->flop_reduced = 3e9, plan->flop_again = 1e9, plan->n_recomputed = 3;
@@ -431,17 +451,23 @@ AMP_TEST(every_number_of_the_report)
     plan->over_budget = true;
     plan->level = AMP_LEVEL_O3;
     plan->dtype_reason = "it is Friday";
-    plan->rules = (struct amp_rules){.clip_value = .5};
+    plan->n_recomputed = 1;
+    plan->rules = (struct amp_rules){.decay_bn = -1, .clip_value = .5};
     text = report_of(false), object = report_of(true);
     CHECK_SAYS(text, "plan: fp16 (amp_dtype=auto: it is Friday); amp_level=O3 stands for "
                      "amp_dtype=fp16, loss_scale=1\n");
+    CHECK_SAYS(text, "backward computes 1 layer again, ");
     CHECK_SAYS(text, "; no choice of layers fits in what checkpoint=auto allows, this is the "
                      "least: lower batch, or raise subdivisions\n"
                      "update: optimizer=sgd, clip_grad_value=0.5\n");
     CHECK_SAYS(object, "\"precision_reason\": \"it is Friday\", ");
     free(text);
     free(object);
-    plan->rules = (struct amp_rules){.clip_value = 0};
+    plan->rules = (struct amp_rules){.decay_bn = 0};
+    text = report_of(false);
+    CHECK_SAYS(text, "update: optimizer=sgd, decay_bn=0\n");
+    free(text);
+    plan->rules = (struct amp_rules){.decay_bn = -1};
     text = report_of(false);
     CHECK(!strstr(text, "update: ")); /* stock Darknet's */
     free(text);
