@@ -105,10 +105,11 @@ SOURCES = {
     "compute": "the step of one H200 is itself predicted, by a model of this program's kernels (FLOPs, bytes, launches) that met "
                "published trainings on A100, RTX 3090 and H100 within 20 %; it is probably 18 % too fast, which makes these "
                "efficiencies too low rather than too high",
-    "saves": "SGD: 4 bytes a parameter are read from the device for the weights file, and 8 for the sidecar and the check that all "
-             f"are finite, at {FROM_DEVICE / 1e9:.0f} GB/s (assumed); all land in memory that was just asked for, at "
-             f"{INTO_MEMORY / 1e9:.2f} GB/s (measured on two cores of an AMD EPYC, saves-2026-11-26). Rank 0 copies, the others wait "
-             "for it. Writing itself goes on beside training, while the disk keeps up",
+    "saves": f"SGD: 16 bytes a parameter are read from the device at {FROM_DEVICE / 1e9:.0f} GB/s (assumed): weights and momentum by "
+             "Darknet for the weights file, and once more for the sidecar and the check that all are finite. 12 bytes land in memory "
+             f"that was just asked for, at {INTO_MEMORY / 1e9:.2f} GB/s (measured on two cores of an AMD EPYC, saves-2026-11-26). Rank 0 "
+             "copies, the others wait for it. Writing goes on beside training, while the disk keeps up. In the first 1,000 iterations "
+             "Darknet also writes a numbered file every 100, which amp_backup_every does not leave out",
 }
 # (cfg of Darknet's, images of one GPU): images/s of one H200, as that model predicts.
 H200 = {("yolov3", 16): 1284, ("yolov3", 64): 1479, ("yolov3-tiny", 16): 10546, ("yolov3-tiny", 64): 12745}
@@ -163,7 +164,7 @@ SAVE_EVERY = (100, 1000)
 
 def save_seconds(parameters):
     """For how long the copy for a save holds up training on a GPU."""
-    return 12 * parameters * (1 / FROM_DEVICE + 1 / INTO_MEMORY)
+    return parameters * (16 / FROM_DEVICE + 12 / INTO_MEMORY)
 
 
 def predict_saves(layers_of_model):

@@ -459,7 +459,7 @@ void amp_run_stop(void *user, const char *message)
 {
     struct amp_session *s = user;
     amp_background_wait();
-    const char *good = *s->last_saved ? s->last_saved : s->backup;
+    const char *good = s->last_good;
     char text[PATH_MAX + 1000];
     amp_log_close(&s->log, &s->step.scaler);
     snprintf(text, sizeof text, "%s %s%s", message,

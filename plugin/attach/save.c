@@ -68,7 +68,7 @@ static int check_opens(const char *path, const char *name, char *err, size_t err
     if (probe)
         fclose(probe);
     else
-        snprintf(err, err_size, "%s: cannot open a file beside it: %s", name, strerror(errno));
+        snprintf(err, err_size, "%s: cannot be opened: %s", name, strerror(errno));
     return probe ? 0 : -1;
 }
 
@@ -142,7 +142,7 @@ static int write_all(struct writing *w, char *err, size_t err_size)
     amp_whole_drop(&sidecar);
     if (failed) return -1;
     report_saved(w->weights.name);
-    snprintf(w->s->last_saved, sizeof w->s->last_saved, "%s", w->weights.name);
+    snprintf(w->s->last_good, sizeof w->s->last_good, "%s", w->weights.name);
     return *w->average.name ? write_average(w->s, &w->average, err, err_size) : 0;
 }
 
@@ -157,7 +157,7 @@ static int copy_weights(struct amp_session *s, struct weights *w, char *err, siz
         snprintf(err, err_size, "no file in memory: %s", strerror(errno));
         return -1;
     }
-    if (!check_opens(path, w->name, err, err_size)) {
+    if (!check_opens(path, "the file in memory", err, err_size)) {
         AMP_REAL(save_weights)(s->net, path);
         if (!fstat(copy, &info) && (uint64_t)info.st_size == w->bytes) {
             w->copy = copy;
@@ -197,7 +197,8 @@ static int copy_all(struct writing *w, char *err, size_t err_size)
     uint64_t bytes = w->weights.bytes * (*w->average.name ? 2 : 1) +
                      (w->pair ? amp_run_state_bytes(w->s, &w->state) : 0);
     if (bytes > free_bytes / 2) {
-        snprintf(err, err_size, "it takes %" PRIu64 " MiB, of memory %" PRIu64 " MiB are free",
+        snprintf(err, err_size,
+                 "it takes %" PRIu64 " MiB, more than half of the %" PRIu64 " MiB that are free",
                  bytes >> 20, free_bytes >> 20);
         return -1;
     }
@@ -218,11 +219,19 @@ static void free_writing(struct writing *w)
     free(w);
 }
 
+/* The next backup is due at once if this one fails. */
+static int try_to_write(struct writing *w, char *err, size_t err_size)
+{
+    int failed = write_all(w, err, err_size);
+    if (failed) w->s->backup_due = 0;
+    return failed;
+}
+
 static void write_in_background(void *writing)
 {
     struct writing *w = writing;
     char err[AMP_SAVE_ERR_SIZE];
-    if (write_all(w, err, sizeof err)) w->failed(err);
+    if (try_to_write(w, err, sizeof err)) w->failed(err);
     free_writing(w);
 }
 
@@ -240,6 +249,20 @@ static bool goes_on_in_background(struct writing *w)
                 "written\n",
                 w->weights.name, why);
     return false;
+}
+
+/* ---- whether a backup is due ---- */
+
+/* For amp_backup_every. The name is that of the next one. */
+static void postpone(struct amp_session *s)
+{
+    s->backup_due = s->log.iterations + s->options.backup_every;
+}
+
+/* Other files, a first backup, and those of programs that do not train always are. */
+bool amp_save_is_due(const struct amp_session *s, const char *name)
+{
+    return !s->log.iterations || strcmp(name, s->backup) || s->log.iterations >= s->backup_due;
 }
 
 /* ---- a save ---- */
@@ -301,9 +324,10 @@ static int save(struct amp_session *s, const char *name, struct amp_run_state st
     }
     name_weights(&w->weights, s, name);
     int nameless = name_average(&w->average, s, name, err, err_size);
+    if (amp_weights_is_backup(name)) postpone(s);
     if (goes_on_in_background(w)) return nameless;
     amp_background_wait();
-    int unwritten = write_all(w, err, err_size);
+    int unwritten = try_to_write(w, err, err_size);
     free_writing(w);
     return unwritten ? -1 : nameless;
 }
@@ -351,12 +375,6 @@ static bool is_suspect(const struct amp_session *s, const char *name, char *err,
     return true;
 }
 
-bool amp_save_is_due(const struct amp_session *s, const char *name)
-{
-    int every = s->options.backup_every;
-    return !every || !amp_weights_is_backup(name) || s->log.iterations - s->backup_at >= every;
-}
-
 /* Resume first: state of a sidecar that no training pass has taken up yet belongs into the file.
  * The name of a backup is noted even if the save failed: it is this run's name, also for a later
  * signal. */
@@ -372,10 +390,10 @@ enum amp_save_result amp_save(struct amp_session *s, const char *name,
     if (refused) amp_run_state_free(s, &state);
     refused = refused || save(s, name, state, failed, err, err_size);
     if (diverged) return AMP_SAVE_DIVERGED;
-    /* Nothing waits for the final one. */
-    if (!amp_weights_is_final(name)) s->log.saving += amp_clock_seconds() - began;
-    if (amp_weights_is_backup(name)) snprintf(s->backup, sizeof s->backup, "%s", name);
-    if (amp_weights_is_backup(name) && !refused) s->backup_at = s->log.iterations;
+    if (amp_weights_is_backup(name)) {
+        snprintf(s->backup, sizeof s->backup, "%s", name);
+        amp_log_saved(&s->log, amp_clock_seconds() - began);
+    }
     return refused ? AMP_SAVE_FAILED : AMP_SAVED;
 }
 
@@ -450,7 +468,11 @@ int amp_load(struct amp_session *s, const char *name, char *err, size_t err_size
     snprintf(s->without_sidecar, sizeof s->without_sidecar, "%s", missing ? place : "");
     s->without_sidecar_seen = *s->net->seen;
     if (s->graph) amp_graph_weights_changed(s->graph);
-    if (amp_weights_is_backup(name)) snprintf(s->backup, sizeof s->backup, "%s", name);
+    if (amp_weights_is_backup(name)) {
+        snprintf(s->backup, sizeof s->backup, "%s", name);
+        snprintf(s->last_good, sizeof s->last_good, "%s", name);
+        postpone(s);
+    }
     state = amp_run_state_of(s);
     bool spoilt = amp_run_is_spoilt(s, &state, what, sizeof what);
     amp_run_state_free(s, &state);

@@ -15,7 +15,8 @@ enum amp_save_result {
     AMP_SAVE_FAILED,  /* older files are left as they were; a later save may succeed */
     AMP_SAVE_DIVERGED /* the weights are not finite: training cannot go on from them */
 };
-/* Whether the file is to be written: not a backup that comes too early for amp_backup_every. */
+/* Whether the file is to be written: not a backup that follows the one of this name too soon for
+ * amp_backup_every. */
 bool amp_save_is_due(const struct amp_session *, const char *path);
 /* err: why it was not saved. failed NULL: the files are in place when this returns. Else they may
  * still be written then, from a copy, while training goes on (AMP_SAVED); if that fails, failed is

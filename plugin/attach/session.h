@@ -53,16 +53,17 @@ struct amp_session {
     struct amp_sidecar *sidecar;    /* of the last loaded weights; NULL: none, or in use already */
     char without_sidecar[PATH_MAX]; /* loaded weights that lack their .amp; "": none */
     size_t without_sidecar_seen;    /* their count of images when they were loaded */
-    char backup[PATH_MAX];     /* the last NAME.backup that this run loaded or saved; "": none */
-    int64_t backup_at;         /* this run's iterations at its last backup */
-    char last_saved[PATH_MAX]; /* the last weights file that this run saved; "": none */
-    struct amp_saved *saved;   /* per layer */
-    network view;              /* the network as the last hook got it */
-    bool observed;             /* a pass of amp_pass runs: nobody is training */
-    bool unkept;               /* what is trained is for measuring (amp_train_unkept) */
-    bool told_notes;           /* the notes on convolutions have been printed */
-    bool told_products;        /* so has that those of recurrent layers are not ours */
-    amp_see_function *see;     /* called with what a pass computes (hooks.c); NULL: nobody */
+    char backup[PATH_MAX];      /* the last NAME.backup that this run loaded or saved; "": none */
+    _Atomic int64_t backup_due; /* from so many iterations of this run on (save.c) */
+    char last_good[PATH_MAX]; /* the last weights that this run saved, or the backup that it loaded;
+                                 "": none */
+    struct amp_saved *saved;  /* per layer */
+    network view;             /* the network as the last hook got it */
+    bool observed;            /* a pass of amp_pass runs: nobody is training */
+    bool unkept;              /* what is trained is for measuring (amp_train_unkept) */
+    bool told_notes;          /* the notes on convolutions have been printed */
+    bool told_products;       /* so has that those of recurrent layers are not ours */
+    amp_see_function *see;    /* called with what a pass computes (hooks.c); NULL: nobody */
     void *see_user;
     amp_layer_function *trace; /* called around every layer (hooks.c); NULL: nobody */
     void *trace_user;

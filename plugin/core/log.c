@@ -112,11 +112,11 @@ static void print_waiting(const struct amp_log *log, double seconds)
 
 static void print_saving(const struct amp_log *log, double seconds)
 {
-    if (seconds <= 0 || log->saving <= SAVING_TOO_LONG * seconds) return;
-    fprintf(log->out,
-            "mixed precision: saves held up training for %.1f %% of the time; amp_backup_every "
-            "leaves out backups\n",
-            100 * log->saving / seconds);
+    if (seconds > 0 && log->saved > SAVING_TOO_LONG * seconds)
+        fprintf(log->out,
+                "mixed precision: %sbackups held up training for %.1f %% of the time; a larger "
+                "amp_backup_every leaves out more of them\n",
+                log->who, 100 * log->saved / seconds);
 }
 
 /* Also prints redone and skipped of all runs together, since progress lines and amp_log show those
@@ -372,6 +372,11 @@ void amp_log_step(struct amp_log *log, const struct amp_scaler *s)
         amp_clock_seconds();
 }
 
+void amp_log_saved(struct amp_log *log, double seconds)
+{
+    log->saving += seconds;
+}
+
 void amp_log_waited(struct amp_log *log, double seconds)
 {
     if (!(log->started > 0)) return; /* the first batch: the clock does not run yet */
@@ -415,6 +420,8 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->images_per_iteration = images;
     if (log->json) write_json(log, s, seconds, numbers);
     log->waiting = 0;
+    log->saved += log->saving;
+    log->saving = 0;
     if (log->clips && isinf(numbers->grad_norm) && !log->told_norm && !log->place) tell_norm(log);
     if (!log->place && time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
 }

@@ -52,10 +52,10 @@ struct amp_log {
     double repeat_scale;
     double loss;
     size_t iteration, total;
-    double waiting, waited;      /* seconds for images: in this iteration, in the run */
-    double saving;               /* seconds that saves held up training, in the run */
-    const char *feeding;         /* what would shorten the waiting; NULL: nothing is known */
-    bool exchanges;              /* with other processes; in this iteration: */
+    double waiting, waited; /* seconds for images: in this iteration, in the run */
+    double saving, saved; /* seconds that backups held up training: in this iteration, in the run */
+    const char *feeding;  /* what would shorten the waiting; NULL: nothing is known */
+    bool exchanges;       /* with other processes; in this iteration: */
     double for_others, reducing; /* seconds */
     int slowest;                 /* the process that the others waited for */
     uint64_t exchanged;          /* bytes of this process */
@@ -72,6 +72,8 @@ void amp_log_close(struct amp_log *, const struct amp_scaler *);
 void amp_log_step(struct amp_log *, const struct amp_scaler *);
 /* Training waited so long for the images of the coming iteration, which is part of its time. */
 void amp_log_waited(struct amp_log *, double seconds);
+/* A backup held up training so long, which is part of the time of the iteration to come. */
+void amp_log_saved(struct amp_log *, double seconds);
 /* What this iteration's exchange with other processes took: seconds of waiting until all had come,
  * seconds of adding up, which process came last, and bytes of this one that were exchanged. */
 void amp_log_exchanged(struct amp_log *, double waiting, double reducing, int slowest,

@@ -150,7 +150,7 @@ static const struct amp_option_row rows[] = {
      .kind = AMP_OPTION_WORD, .offset = AT(sidecar), .words = sidecar_words},
     {"amp_backup_every", "integer", "0 to 1000000000", "0",
      "Of the backups that the trainer writes (a detector's every 100 iterations) leave out those "
-     "that come fewer iterations after the last one, or after the start "
+     "that follow the last one, or the start of a run that goes on from it, by fewer iterations "
      "([what a save costs](stopping-and-resuming.md#saving)). Other files are written as ever. 0: "
      "leave out none.",
      .kind = AMP_OPTION_COUNT, .offset = AT(backup_every), .numbers = {0, MOST}},

@@ -301,7 +301,7 @@ static void without_room(void)
 
 AMP_TEST(without_memory_or_thread_training_waits)
 {
-    static const char *const reasons[] = {"it takes 0 MiB, of memory 0 MiB are free",
+    static const char *const reasons[] = {"MiB, more than half of the 0 MiB that are free",
                                           "no file in memory: ", "no thread"};
     CHECK_INT(run(saved_at_once), ALIVE);
     for (int i = 0; i < 3; i++) {
@@ -552,6 +552,29 @@ AMP_TEST(failing_at_every_call)
     }
     fail_at = 0;
     CHECK(told > 5);
+    scratch_empty();
+}
+
+static void failing_backup(void)
+{
+    network *net = parse(SEEDED "amp_backup_every=100\n", layers);
+    struct amp_session *s = amp_session_of(net->layers);
+    steps(net, 1);
+    save_later(net, "a.backup");
+    amp_background_wait();
+    steps(net, 1);
+    if (amp_save_is_due(s, scratch("a.backup"))) _exit(1);
+    calls = 0;
+    fail_at = 1;
+    save_later(net, "a.backup");
+    amp_background_wait();
+    if (!amp_save_is_due(s, scratch("a.backup"))) _exit(2);
+}
+
+AMP_TEST(a_backup_that_failed_is_due_again)
+{
+    CHECK_INT(run(failing_backup), ALIVE);
+    CHECK_INT(count(text, "not saved: "), 1);
     scratch_empty();
 }
 

@@ -161,11 +161,11 @@ AMP_TEST(the_file_in_place_is_named)
     scratch_empty();
 }
 
-/* As Darknet's trainers: a backup and a numbered file after every iteration. The resumed run counts
- * from its own start. */
-AMP_TEST(backups_that_come_too_early)
+/* As Darknet's trainers: a backup and a numbered file after every iteration. The first backup is
+ * written; a run that goes on from one counts from its start. */
+AMP_TEST(backups_that_follow_too_soon)
 {
-    static const size_t at[2][8] = {{0, 0, 3, 3, 3, 6, 6, 6}, {6, 6, 9, 9, 9, 12, 12, 12}};
+    static const size_t at[2][8] = {{1, 1, 1, 4, 4, 4, 7, 7}, {7, 7, 10, 10, 10, 13, 13, 13}};
     for (int run = 0; run < 2; run++) {
         network *net = parse(SEEDED "amp_backup_every=3\n", layers);
         if (run) load(net, "a.backup");
@@ -176,10 +176,43 @@ AMP_TEST(backups_that_come_too_early)
             snprintf(name, sizeof name, "a_%zu.weights", n);
             save(net, name);
             CHECK_INT(iterations_in_file("a.backup"), at[run][n - 1]);
-            CHECK_INT(iterations_in_file(name), n + (size_t)run * 6);
+            CHECK_INT(iterations_in_file(name), n + (size_t)run * 7);
         }
         free_network(net);
     }
+    scratch_empty();
+}
+
+/* Such as `darknet rescale`. */
+AMP_TEST(a_program_that_does_not_train_saves)
+{
+    network *net = parse(SEEDED "amp_backup_every=3\n", layers);
+    steps(net, 1);
+    save(net, "a.backup");
+    free_network(net);
+    net = parse(SEEDED "amp_backup_every=3\n", layers);
+    load(net, "a.backup");
+    CHECK(!unlink(scratch("a.backup")));
+    save(net, "a.backup");
+    CHECK_INT(iterations_in_file("a.backup"), 1);
+    free_network(net);
+    scratch_empty();
+}
+
+/* But of none behind the last iteration, and not of the final file. */
+AMP_TEST(the_time_of_backups_is_counted)
+{
+    network *net = parse(SEEDED, layers);
+    const struct amp_log *log = &amp_session_of(net->layers)->log;
+    steps(net, 1);
+    save(net, "a_final.weights");
+    steps(net, 1);
+    CHECK_INT(log->saved > 0, false);
+    save(net, "a.backup");
+    CHECK_INT(log->saved > 0, false);
+    steps(net, 1);
+    CHECK(log->saved > 0);
+    free_network(net);
     scratch_empty();
 }
 
