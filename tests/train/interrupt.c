@@ -318,6 +318,14 @@ static void saves_and_overflows(void)
     overflow_once_more(net);
 }
 
+static void fails_to_save_and_overflows(void)
+{
+    network *net = begin(fixed_scale);
+    steps(net, 3);
+    save(net, "no_such_folder/a.backup");
+    overflow_once_more(net);
+}
+
 static void goes_on_and_overflows(void)
 {
     network *net = begin(fixed_scale);
@@ -331,6 +339,8 @@ static void goes_on_and_overflows(void)
 AMP_TEST(a_run_that_diverges_names_its_last_weights)
 {
     CHECK_INT(run(overflows), 1);
+    CHECK_SAYS(text, " This run has saved nothing.\n");
+    CHECK_INT(run(fails_to_save_and_overflows), 1);
     CHECK_SAYS(text, " This run has saved nothing.\n");
     CHECK_INT(run(saves_and_overflows), 1);
     CHECK_SAYS(text, " The last good weights are ");
