@@ -136,6 +136,30 @@ AMP_TEST(leaves_other_files_alone)
     CHECK(strstr(err, "irectory") != NULL);
 }
 
+/* Also if only its last byte is refused, when it is closed. */
+AMP_TEST(a_full_disk_leaves_the_chart_that_was_there)
+{
+    struct amp_chart_state state = {60, 1.5, 1.4, .001, .5, .6, 30, 3661};
+    struct stat info;
+    scratch_empty();
+    struct amp_chart *c = open_chart(100, false);
+    REQUIRE(c);
+    run(c, 1, 60, 20);
+    save(c, 60);
+    REQUIRE(!stat(scratch("c.svg"), &info));
+    char *before = text();
+    for (int less = 0; less < 2; less++) {
+        limit_files((rlim_t)info.st_size - (rlim_t)less);
+        CHECK_INT(amp_chart_write(c, &state, err, sizeof err), -less);
+        limit_files(RLIM_INFINITY);
+        CHECK(says(before));
+        CHECK_INT(scratch_count(), 1);
+    }
+    CHECK_SAYS(err, "/c.svg: cannot be written: File too large");
+    amp_chart_free(c);
+    free(before);
+}
+
 /* Neither is an axis possible for nothing, nor for what is not finite. */
 /* Two iterations share a place. The frame reaches from 78 to 1030 across and from 452 up to 96,
  * which is 1.1 times the largest loss. */
@@ -208,6 +232,18 @@ AMP_TEST(beyond_a_factor_of_ten_the_axis_is_logarithmic)
         CHECK_INT(says(" class=\"end loss\">0</text>"), !beyond);
         amp_chart_free(c);
     }
+}
+
+AMP_TEST(a_loss_far_out_leaves_room_for_the_others)
+{
+    struct amp_chart *c = open_chart(100, false);
+    REQUIRE(c);
+    for (size_t i = 1; i <= 3; i++)
+        amp_chart_add_loss(c, i, i == 2 ? 5000 : 10, 10, 0);
+    save(c, 3);
+    CHECK(says(" class=\"end loss\">0</text>") && says(" class=\"end loss\">40</text>"));
+    CHECK(!says(" class=\"end loss\">50</text>"));
+    amp_chart_free(c);
 }
 
 /* Numbers from the first grid line to the last, and no other, each at its place. */

@@ -181,6 +181,41 @@ AMP_TEST(memory_of_a_batch_that_outlives_its_network_goes_with_it)
     free_rows();
 }
 
+static void load_in_vain(int batches)
+{
+    for (int k = 0; k < batches; k++) {
+        struct amp_staging *s = amp_staging_open(IMAGES, shape, AMPK_FP32);
+        REQUIRE(s != NULL);
+        for (int i = 0; i < IMAGES; i++)
+            amp_staging_fill(s, i, rows[i], INPUTS);
+        amp_staging_close(s, rows);
+        amp_staging_drop(rows);
+    }
+}
+
+AMP_TEST(batches_in_a_row_that_nobody_trains_on_end_it)
+{
+    struct amp_staged d;
+    char said[1000] = "";
+    make_rows();
+    amp_staging_start();
+    load_in_vain(MOST_UNUSED - 1);
+    CHECK(is_staged(IMAGES, INPUTS, AMPK_FP32, &d));
+    amp_staging_drop(rows);
+    load_in_vain(MOST_UNUSED);
+    struct capture c = capture_begin(2);
+    for (int k = 0; k < 2; k++)
+        CHECK(!amp_staging_open(IMAGES, shape, AMPK_FP32));
+    capture_end(c, said, sizeof said);
+    CHECK_STR(said, "darknet-amp: this program does not train on its batches as they were loaded: "
+                    "images go to the GPU when their pass begins\n");
+    amp_staging_start(); /* another network */
+    CHECK(is_staged(IMAGES, INPUTS, AMPK_FP32, &d));
+    amp_staging_drop(rows);
+    amp_staging_tidy();
+    free_rows();
+}
+
 /* Memory is used again, the largest that is free for what fits in it. */
 AMP_TEST(memory_is_asked_for_once)
 {

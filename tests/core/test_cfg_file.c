@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/rig/harness.h"
+#include "tests/rig/files.h"
 
 static char err[1024];
 
@@ -164,6 +165,19 @@ AMP_TEST(files)
     CHECK(strstr(err, "larger than 16 MiB"));
     unlink(path);
     rmdir(dir);
+}
+
+AMP_TEST(a_variant_that_memory_has_no_room_for)
+{
+    struct amp_cfg_variant variant;
+    struct amp_cfg_file *file = parse("[net]\nbatch=8\n");
+    REQUIRE(file);
+    limit_files(10);
+    CHECK_INT(amp_cfg_variant_open(&variant, file, NULL, 0, err, sizeof err), -1);
+    limit_files(RLIM_INFINITY);
+    CHECK_STR(err, "net.cfg: no copy of it in memory: File too large");
+    CHECK_INT(variant.fd, -1);
+    amp_cfg_free(file);
 }
 
 AMP_TEST(a_variant_is_told_from_the_users_files)

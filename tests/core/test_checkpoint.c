@@ -309,10 +309,13 @@ AMP_TEST(first_save_of_all)
     scratch_empty();
 }
 
+/* And the pair before, if a killed program left it there. */
 AMP_TEST(weights_alone_take_the_sidecar_away)
 {
     bool previous;
     start_with_a_pair();
+    amp_whole_keep(scratch("w"), scratch("w.prev"), err, sizeof err);
+    amp_whole_keep(scratch("w.amp"), scratch("w.prev.amp"), err, sizeof err);
     CHECK_INT(save(2, false), 0);
     CHECK_INT(scratch_count(), 1);
     CHECK_INT(resume(&previous), -1);

@@ -4,9 +4,11 @@
 #define AMP_TEST_FILES_H
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define UNUSED __attribute__((unused))
@@ -68,6 +70,16 @@ UNUSED static long scratch_read(const char *name, char *bytes, size_t size)
     fclose(f);
     bytes[n] = 0;
     return (long)n;
+}
+
+/* Files end there, as on a full disk; RLIM_INFINITY: nowhere. */
+UNUSED static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(!getrlimit(RLIMIT_FSIZE, &limit));
+    limit.rlim_cur = bytes;
+    REQUIRE(!setrlimit(RLIMIT_FSIZE, &limit));
 }
 
 /* How many files are in it. */

@@ -5,6 +5,8 @@
 
 #include "plugin/attach/batches.h"
 #include "plugin/attach/seed.h"
+#include "plugin/attach/session.h"
+#include "plugin/core/host.h"
 
 #include <fcntl.h>
 #include <stdio.h> /* jpeglib.h needs it */
@@ -330,6 +332,30 @@ AMP_TEST(training_does_not_depend_on_the_loader_threads)
     CHECK(memcmp(one, other, sizeof(float) * (size_t)n));
     free(other);
     free(one);
+}
+
+/* Of a program that loads several batches after an iteration, too. */
+AMP_TEST(no_wait_is_counted_twice)
+{
+    enum { LOADS = 4 };
+    data buffers[LOADS + 1];
+    load_args args = arguments(DETECTION_DATA, 4, &buffers[0]);
+    network *net = load_network((char *)write_small_cfg("mixed_precision=1\nseed=7"), NULL, 0);
+    const struct amp_log *log = &amp_session_of(net->layers)->log;
+    args.w = args.h = 16;
+    args.num_boxes = net->layers[net->n - 1].max_boxes;
+    pthread_join(load_data(args), NULL);
+    train_network(net, buffers[0]);
+    double began = amp_clock_seconds();
+    free_data(buffers[0]);
+    for (int i = 1; i <= LOADS; i++) {
+        args.d = &buffers[i];
+        pthread_join(load_data(args), NULL);
+    }
+    CHECK(log->waited > 0 && log->waited <= amp_clock_seconds() - began);
+    for (int i = 1; i <= LOADS; i++)
+        free_data(buffers[i]);
+    free_network(net);
 }
 
 /* ---- what cannot be loaded ---- */

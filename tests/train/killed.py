@@ -153,7 +153,8 @@ class Detector(Killed):
         self.check_clean()
 
     def finish(self):
-        assert self.seen > 0 or self.kills < 3, "nothing was saved"
+        while self.kills and not self.seen:  # on a busy machine all kills may come before the first save
+            self.round()
 
 
 def main():
