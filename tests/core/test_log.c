@@ -248,15 +248,41 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
     return 0;
 }
 
-/* A run of 100 iterations of 8 images, a second each. */
-static void iterations(struct amp_log *log, size_t from, size_t to)
+/* Of a run of so many iterations of 8 images, a second each. */
+static void iterations_of(size_t total, struct amp_log *log, size_t from, size_t to)
 {
     struct amp_scaler fixed = {.scale = 16};
     struct amp_numbers numbers = {.grad_norm = NAN};
     for (size_t i = from; i <= to; i++) {
         seconds_now += 1;
-        amp_log_iteration(log, &fixed, i, 100, 2.5, 8, &numbers);
+        amp_log_iteration(log, &fixed, i, total, 2.5, 8, &numbers);
     }
+}
+
+static void iterations(struct amp_log *log, size_t from, size_t to)
+{
+    iterations_of(100, log, from, to);
+}
+
+AMP_TEST(time_left_has_hours)
+{
+    struct amp_net_desc net = {.n = 0};
+    struct amp_log log;
+    char *told;
+    size_t told_size;
+    seconds_now = 1000;
+    amp_log_start(&log, &net);
+    log.out = open_memstream(&told, &told_size);
+    REQUIRE(log.out);
+    amp_log_step(&log, &(struct amp_scaler){.scale = 16});
+    iterations_of(5000, &log, 1, 10);
+    fflush(log.out);
+    CHECK_SAYS(told, "10/5000 (0.2 %), ");
+    CHECK_SAYS(told, ", 1:23:10 left\n");
+    amp_log_close(&log, &scaler);
+    fclose(log.out);
+    free(told);
+    seconds_now = 0;
 }
 
 AMP_TEST(an_evaluation_is_not_in_the_speed)

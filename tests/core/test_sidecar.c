@@ -382,6 +382,24 @@ AMP_TEST(unknown_names_are_passed_over)
     scratch_empty();
 }
 
+/* The first two rows' averages, of 7 and 2 floats, each under the other's number. */
+AMP_TEST(averages_of_another_length_are_passed_over)
+{
+    struct averaged b;
+    char *arrays = changed + HEAD + 3 * ROW + 2 * 4 + 8 + 2 * 32;
+    make_good_averaged();
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t other = 1 - i;
+        memcpy(arrays + i * 40 + NAME_SIZE + 4, &other, 4);
+    }
+    write_changed(good_bytes, true);
+    set_up_averaged(&b);
+    CHECK_INT(read_sidecar("changed", &b.s.run), 0);
+    for (int i = 24; i < 41; i++)
+        CHECK((b.s.values[i] != 0) == (i >= 33));
+    scratch_empty();
+}
+
 AMP_TEST(damage_of_version_3)
 {
     make_good_averaged();
