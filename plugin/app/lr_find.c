@@ -214,12 +214,16 @@ static int tell(struct finder *f)
 {
     const struct amp_cfg_section *net = f->cfg_file->sections;
     const struct amp_cfg_entry *e = amp_cfg_find(net, "learning_rate");
+    const struct amp_schedule *schedule = &f->options.schedule;
+    bool has_least =
+        schedule->policy != AMP_POLICY_OF_DARKNET && schedule->policy != AMP_POLICY_ONECYCLE;
     const struct amp_rate_result r = {.data = f->data,
                                       .cfg = f->cfg,
                                       .weights = f->weights,
                                       .images = f->args.n,
                                       .cfg_rate = amp_cfg_float(net, "learning_rate", .001),
                                       .cfg_line = e ? e->line : 0,
+                                      .least = has_least ? schedule->rate_min : 0,
                                       .sweep = &f->sweep};
     (f->json ? amp_rate_print_json : amp_rate_print)(&r, stdout);
     if (fflush(stdout) || ferror(stdout)) return complain(strerror(errno));

@@ -100,7 +100,8 @@ static void print_fit(const struct request *r, const struct answer *a)
         several ? " of each process" : "", (double)largest->bytes / gib, largest->batch,
         largest->subdivisions, scaled_rate(a));
     if (largest->batch > told_from * a->written.batch)
-        printf("\nThat is %.4g times the rate: it needs a warm-up (burn_in), and is shown up to 32 "
+        printf("\nThat is %.4g times the rate: it needs a warm-up (burn_in; onecycle has one), and "
+               "is shown up to 32 "
                "times and a batch of 8192 only (Goyal et al. 2017). `amp lr-find` finds a rate.\n",
                (double)largest->batch / a->written.batch);
 }
@@ -188,7 +189,8 @@ static void print_text(const struct request *r, const struct amp_plan *plan,
 {
     const struct amp_cfg_section *first = cfg->sections;
     amp_plan_print(plan, net, stdout);
-    amp_schedule_print(&options->schedule, amp_cfg_float(first, "learning_rate", .001),
+    amp_schedule_print(&options->schedule, &options->rules,
+                       amp_cfg_float(first, "learning_rate", .001),
                        amp_cfg_float(first, "momentum", .9), stdout);
     if (r->memory > 0) print_fit(r, fit);
 }
@@ -202,20 +204,13 @@ static void print_json(const struct request *r, const struct amp_plan *plan,
     fputs("}\n", stdout);
 }
 
-static int print_plan(const struct request *r, const struct amp_cfg_file *cfg, char *err,
-                      size_t err_size)
+static int print_plan(const struct request *r, struct amp_cfg_file *cfg, char *err, size_t err_size)
 {
     struct amp_options options;
     struct answer fit = {0};
-    char notes[4096] = "";
     if (amp_named_files_check(cfg, err, err_size) ||
-        amp_options_read(cfg, &options, notes, sizeof notes, err, err_size))
+        amp_mixed_options_read(cfg, &options, err, err_size))
         return -1;
-    /* Without the key, reading the options has left Darknet's own keys to Darknet. */
-    if (!options.mixed_precision &&
-        amp_options_check_all_keys(cfg, notes, sizeof notes, err, err_size))
-        return -1;
-    amp_notes_print(notes, stderr);
     if (!options.mixed_precision)
         amp_mixed_tell_off(cfg, "with mixed_precision=1 the plan would be:");
     amp_machine_settle_dtype(&options, r->gpu);

@@ -36,6 +36,8 @@ static void print_line(const struct amp_rate_result *r, double rate, FILE *f)
     else
         fprintf(f, "\nUnder [net] of %s:\n\n", r->cfg);
     fprintf(f, "    learning_rate=%g\n", rate);
+    if (r->least > rate)
+        fprintf(f, "\nlearning_rate_min=%g is above that: lower it, too.\n", r->least);
 }
 
 void amp_rate_print(const struct amp_rate_result *r, FILE *f)

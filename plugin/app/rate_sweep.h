@@ -48,6 +48,7 @@ struct amp_rate_result {
     int images;                       /* of an iteration */
     double cfg_rate;                  /* the cfg's learning_rate */
     int cfg_line;                     /* its line; 0: the cfg has none */
+    double least;                     /* learning_rate_min, if the policy has one; else 0 */
     const struct amp_sweep *sweep;
 };
 

@@ -195,7 +195,8 @@ static void report_plan(const struct amp_session *s)
 {
     const network *net = s->net;
     amp_plan_print(s->plan, s->desc, stderr);
-    amp_schedule_print(&s->options.schedule, net->learning_rate, net->momentum, stderr);
+    amp_schedule_print(&s->options.schedule, &s->options.rules, net->learning_rate, net->momentum,
+                       stderr);
 }
 
 /* The `darknet` program sets the variable for itself (app/main.c). Inside another program it is too

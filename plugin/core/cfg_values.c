@@ -100,7 +100,8 @@ static int check_subdivisions(const struct checker *k, const char *section,
                               const struct amp_cfg_entry *e)
 {
     const char *end = read_number(e->value, true);
-    if (amp_cfg_picks_subdivisions(k->cfg)) return 0;
+    bool mixed = amp_cfg_int(k->cfg->sections, "mixed_precision", 0) == 1;
+    if (mixed && !strcmp(e->value, "auto")) return 0;
     if (end && (!*end || *end == '#') && strtol(e->value, NULL, 10) >= 1) return 0;
     return fail(k, e->line, "%s=%.80s in %s: allowed: " AMP_SUBDIVISIONS "%s", e->key, e->written,
                 section, amp_cfg_remark_hint(e->value));
@@ -108,7 +109,9 @@ static int check_subdivisions(const struct checker *k, const char *section,
 
 static int check_entry(const struct checker *k, const char *section, const struct amp_cfg_entry *e)
 {
-    if (e == amp_cfg_find(k->cfg->sections, "subdivisions"))
+    const struct amp_cfg_section *net = k->cfg->sections;
+    bool in_net = e >= net->entries && e < net->entries + net->n_entries;
+    if (in_net && !strcmp(e->key, "subdivisions")) /* given twice is told elsewhere */
         return check_subdivisions(k, section, e);
     switch (amp_cfg_key_kind(e->key)) {
     case AMP_CFG_SWITCH:

@@ -119,8 +119,7 @@ int amp_options_read(const struct amp_cfg_file *, struct amp_options *, char *no
                      size_t notes_size, char *err, size_t err_size);
 
 /* Checks Darknet's own keys as amp_options_read does with mixed_precision=1: unknown ones
- * and values that train something else (cfg_checks.h). For programs that want this
- * check of any cfg. */
+ * and values that train something else (cfg_checks.h). */
 int amp_options_check_all_keys(const struct amp_cfg_file *, char *notes, size_t notes_size,
                                char *err, size_t err_size);
 

@@ -94,18 +94,6 @@ static int resolve_source(const struct amp_net_desc *net, int reader, int source
     return source;
 }
 
-/* Of recurrent layers, whoever computes their products. */
-static const char *darknets_ways(const struct amp_net_desc *net, const struct amp_layer_desc *l)
-{
-    if (l->type == AMP_GRU)
-        return "; Darknet's code has no backward on the CPU: neither this layer nor any before it "
-               "learns";
-    if (l->batch_normalize && net->time_steps > 1)
-        return "; Darknet's batch-norm: backward takes the last time step's statistics for all "
-               "steps, so gradients can be far too large";
-    return "";
-}
-
 static void explain(struct amp_plan_layer *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -115,6 +103,22 @@ static void explain(struct amp_plan_layer *p, const char *format, ...)
     va_start(args, format);
     vsnprintf(p->reason, sizeof p->reason, format, args);
     va_end(args);
+}
+
+/* What Darknet's code does with recurrent layers, whoever computes their products. */
+static void explain_darknets_ways(const struct planner *pl, int i)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[i];
+    struct amp_plan_layer *p = &pl->plan->layers[i];
+    if (!amp_layer_is_recurrent(l)) return;
+    if (l->type == AMP_GRU)
+        amp_plan_add_reason(p,
+                            "; Darknet's code has no backward on the CPU: neither this layer nor "
+                            "any before it learns");
+    if (l->type == AMP_CRNN) amp_plan_add_reason(p, "; Darknet's code never changes its weights");
+    if (l->batch_normalize && pl->net->time_steps > 1)
+        amp_plan_add_reason(p, "; Darknet's batch-norm: backward takes the last time step's "
+                               "statistics for all steps, so gradients can be far too large");
 }
 
 /* Darknet's code knows FP32 NCHW only. The reason tells the user why, in the report. */
@@ -132,8 +136,7 @@ static void choose_darknet(const struct planner *pl, const struct amp_layer_desc
                 : l->binary ? "binary weights"
                             : "smooth");
     else if (amp_layer_is_recurrent(l))
-        explain(p, "a pass has fewer than %d vectors: Darknet's own FP32 code%s", AMP_PRODUCT_ROWS,
-                darknets_ways(pl->net, l));
+        explain(p, "a pass has fewer than %d vectors: Darknet's own FP32 code", AMP_PRODUCT_ROWS);
     else if (amp_layer_is_loss(l) || l->type == AMP_SOFTMAX)
         explain(p, "Darknet's own FP32 code, conversions at its border");
     else
@@ -160,8 +163,8 @@ static enum amp_format choose_storage(struct planner *pl, int i)
         return AMP_FORMAT_FP32;
     }
     if (p->products) {
-        explain(p, "%s operands of its products; sums, state and all else in FP32%s",
-                amp_compute_name(compute_of(island, pl->options)), darknets_ways(pl->net, l));
+        explain(p, "%s operands of its products; sums, state and all else in FP32",
+                amp_compute_name(compute_of(island, pl->options)));
         return island;
     }
     if (amp_layer_is_matrix(l)) {
@@ -198,11 +201,13 @@ static int choose_layer(struct planner *pl, int i)
     if (p->products) {
         p->in = p->out = AMP_FORMAT_BORDER;
         p->compute = compute_of(choose_storage(pl, i), pl->options);
+        explain_darknets_ways(pl, i);
         return 0;
     }
     /* The report also says that mixed_precision= in the section has no effect, if so. */
     if (!p->ours) {
         choose_darknet(pl, l, p);
+        explain_darknets_ways(pl, i);
         if (backend_has(pl, i))
             amp_plan_add_reason(p, "; by Darknet's own code: %s", why_left_to_darknet(pl, i));
         else if (l->override == 0)

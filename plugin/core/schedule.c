@@ -168,10 +168,15 @@ static int check_lowest(const struct checker *k, const char *low_key, double low
                 amp_cfg_string(k->net, "policy", ""), low_key, low);
 }
 
+/* What Adam and its kind have for momentum. */
+static bool cycles_b1(const struct amp_rules *rules)
+{
+    return rules->darknets_adam || amp_rules_keep_moments(rules);
+}
+
 static int check_onecycle(const struct checker *k, const struct amp_schedule *s)
 {
-    bool has_b1 = k->rules->darknets_adam || amp_rules_keep_moments(k->rules);
-    const char *key = has_b1 ? "B1" : "momentum";
+    const char *key = cycles_b1(k->rules) ? "B1" : "momentum";
     if (s->burn_in)
         return fail(k, "burn_in",
                     "allowed: none with policy=onecycle, which begins with a small rate itself");
@@ -186,6 +191,11 @@ static void note_useless(const struct checker *k, const struct amp_schedule *s, 
              "max_batches=%d ends the training before the rate begins again; allowed for that: 1 "
              "to %d",
              s->total, s->total - 1);
+    if (s->policy == AMP_POLICY_CYCLIC && s->total > 0 && s->step > s->total)
+        note(k, "cyclic_step",
+             "max_batches=%d ends the training before the rate has reached learning_rate; allowed "
+             "for that: 1 to %d",
+             s->total, s->total);
     if ((float)s->rate_min == (float)rate) /* as Darknet stores them */
         note(k, amp_cfg_find(k->net, "learning_rate_min") ? "learning_rate_min" : "learning_rate",
              "lowest and highest rate are both %g, so the rate does not change; allowed for that: "
@@ -220,8 +230,10 @@ int amp_schedule_complete(struct amp_schedule *s, const struct amp_rules *rules,
 
 /* ---- the report ---- */
 
-void amp_schedule_print(const struct amp_schedule *s, double rate, double momentum, FILE *f)
+void amp_schedule_print(const struct amp_schedule *s, const struct amp_rules *rules, double rate,
+                        double momentum, FILE *f)
 {
+    bool b1 = cycles_b1(rules);
     if (s->policy == AMP_POLICY_OF_DARKNET) return;
     fprintf(f, "learning rate: %s, ", words[s->policy]);
     if (s->policy == AMP_POLICY_COSINE)
@@ -235,8 +247,9 @@ void amp_schedule_print(const struct amp_schedule *s, double rate, double moment
         fprintf(f, "between %g and %g, %d iterations up and as many down", s->rate_min, rate,
                 s->step);
     else
-        fprintf(f, "from %g to %g and to %g in %d iterations, momentum from %g to %g and back",
-                rate * starts_at, rate, rate * ends_at, s->total, momentum, s->momentum_min);
+        fprintf(f, "from %g to %g and to %g in %d iterations, %s from %g to %g and back",
+                rate * starts_at, rate, rate * ends_at, s->total, b1 ? "B1" : "momentum",
+                b1 ? rules->b1 : momentum, s->momentum_min);
     if (s->burn_in) fprintf(f, "; the first %d rise from 0", s->burn_in);
     fputc('\n', f);
 }

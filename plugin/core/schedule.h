@@ -62,7 +62,8 @@ double amp_schedule_rate(const struct amp_schedule *, double rate, size_t iterat
 /* The momentum (of Adam and its kind: B1) of an iteration; momentum: the cfg's. */
 double amp_schedule_momentum(const struct amp_schedule *, double momentum, size_t iteration);
 
-/* Prints one line about it; nothing for a policy of Darknet's. */
-void amp_schedule_print(const struct amp_schedule *, double rate, double momentum, FILE *);
+/* Prints one line about it; nothing for a policy of Darknet's. rate and momentum: the cfg's. */
+void amp_schedule_print(const struct amp_schedule *, const struct amp_rules *, double rate,
+                        double momentum, FILE *);
 
 #endif

@@ -111,7 +111,7 @@ def check_processes(program, folder, net):
 
 def check_large_batch(program, folder, net):
     """Beyond 8 times the batch it is told that the rate goes far."""
-    said, batch = "times the rate: it needs a warm-up (burn_in)", 4
+    said, batch = "times the rate: it needs a warm-up (burn_in; onecycle has one)", 4
     for far in True, False:
         (folder / "large.cfg").write_text(net + "mixed_precision=1\nbatch=%d\n[conv]\n" % batch)
         text = run(program, folder, "large.cfg", "--memory", "1").stdout
@@ -145,6 +145,18 @@ def check_fails(program, folder, text, *words):
     assert done.returncode == 1 and not done.stdout, done
     for word in words:
         assert word in done.stderr, "%s is not in: %s" % (word, done.stderr)
+
+
+def check_without_the_key(program, folder, net):
+    """The plan is the one that the cfg would have with mixed_precision=1, and so are its errors."""
+    keys = "amp_dtype=fp32\noptimizer=adamw\nema_alpha=.9\ncheckpoint=auto:.000001\n"
+    layers = "[conv]\nfilters=4\n[conv]\nfilters=4\n[conv]\nfilters=4\n[cost]\n"
+    said = []
+    for mixed in "mixed_precision=1\n", "mixed_precision=0\n", "":
+        (folder / "keys.cfg").write_text(net + mixed + keys + layers)
+        said.append(run(program, folder, "keys.cfg", "--memory", "1").stdout)
+    assert "optimizer=adamw" in said[0] and "computes" in said[0] and said[1:] == said[:1] * 2, said
+    check_fails(program, folder, net + "clip_grad_norm=1\nclip_grad_value=1\n[conv]\n", "clip_grad_")
 
 
 def main():
@@ -189,6 +201,7 @@ def main():
         assert "update: optimizer=adamw; its moments and averages take" in text, text
         check_processes(program, folder, net)
         check_large_batch(program, folder, net)
+        check_without_the_key(program, folder, net)
         off = "mixed precision is off"
         for keys, told in ("", True), ("mixed_precision=0\n", True), ("mixed_precision=1\n", False):
             (folder / "on.cfg").write_text(net + keys + "[conv]\n")

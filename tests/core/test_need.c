@@ -314,6 +314,8 @@ AMP_TEST(what_auto_chose_is_told)
 AMP_TEST(auto_needs_mixed_precision)
 {
     struct amp_cfg_file *cfg;
+    amp_net_desc_free(describe("mixed_precision=1\nsubdivisions=2\nsubdivisions=auto\n", &cfg));
+    amp_cfg_free(cfg);
     CHECK(!describe("subdivisions=auto\n", &cfg));
     CHECK_STR(err,
               "a.cfg:6: subdivisions=auto in [net]: allowed: a divisor of batch, at least 1, or "

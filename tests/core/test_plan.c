@@ -105,6 +105,13 @@ AMP_TEST(the_report_says_that_gru_does_not_learn)
     forget();
 }
 
+AMP_TEST(the_report_says_that_crnn_does_not_learn)
+{
+    plan_layers("", "[conv]\nfilters=3\nsize=3\npad=1\n[crnn]\n[cost]\n");
+    CHECK_SAYS(plan->layers[1].reason, "Darknet's code never changes its weights");
+    forget();
+}
+
 AMP_TEST(the_report_warns_of_batchnorm_inside_recurrent_layers)
 {
     static const char said[] = "backward takes the last time step's statistics for all steps";
@@ -114,11 +121,12 @@ AMP_TEST(the_report_warns_of_batchnorm_inside_recurrent_layers)
                 char text[200];
                 snprintf(text, sizeof text,
                          "[net]\nmixed_precision=1\nbatch=%d\ntime_steps=%d\ninputs=5\n"
-                         "[lstm]\nbatch_normalize=%d\n[rnn]\nbatch_normalize=%d\n[cost]\n",
-                         batch, steps, bn, bn);
+                         "[lstm]\nbatch_normalize=%d\n[rnn]\nbatch_normalize=%d\n"
+                         "mixed_precision=0\n[gru]\nbatch_normalize=%d\n[cost]\n",
+                         batch, steps, bn, bn, bn);
                 plan_text(text, true);
                 CHECK(plan->layers[0].products == (batch > 3));
-                for (int i = 0; i < 2; i++)
+                for (int i = 0; i < 3; i++)
                     CHECK(!strstr(plan->layers[i].reason, said) == !(bn && steps > 1));
                 forget();
             }

@@ -244,6 +244,10 @@ AMP_TEST(a_policy_without_its_purpose_is_told)
         {"policy=cosine\nmax_batches=9\nlearning_rate=.00001\n",
          "a.cfg:5: learning_rate=.00001: lowest and highest rate are both 1e-05, so the rate does "
          "not change; allowed for that: learning_rate above learning_rate_min\n"},
+        {"policy=cyclic\nmax_batches=9\ncyclic_step=9\n", ""},
+        {"policy=cyclic\nmax_batches=9\ncyclic_step=10\n",
+         "a.cfg:5: cyclic_step=10: max_batches=9 ends the training before the rate has reached "
+         "learning_rate; allowed for that: 1 to 9\n"},
         /* onecycle has no lowest rate of the cfg's. */
         {"policy=onecycle\nmax_batches=9\nlearning_rate=.00001\n", ""},
     };
@@ -289,27 +293,41 @@ AMP_TEST(the_report_has_every_number)
     static const struct {
         struct amp_schedule s;
         const char *said;
+        struct amp_rules rules;
     } reports[] = {
-        {{.policy = AMP_POLICY_OF_DARKNET, .burn_in = 7}, ""},
+        {{.policy = AMP_POLICY_OF_DARKNET, .burn_in = 7}, "", {0}},
         {{.policy = AMP_POLICY_COSINE, .rate_min = 1e-5, .total = 500, .burn_in = 7},
-         "learning rate: cosine, from 0.25 to 1e-05 in 500 iterations; the first 7 rise from 0\n"},
+         "learning rate: cosine, from 0.25 to 1e-05 in 500 iterations; the first 7 rise from 0\n",
+         {0}},
         {{.policy = AMP_POLICY_SGDR, .rate_min = 1e-5, .total = 500, .mult = 3},
          "learning rate: sgdr, from 0.25 to 1e-05 in cycles of 500 iterations, each 3 times as "
-         "long as the one before\n"},
+         "long as the one before\n",
+         {0}},
         {{.policy = AMP_POLICY_SGDR, .rate_min = 1e-5, .total = 500, .cycle = 40, .mult = 1},
          "learning rate: sgdr, from 0.25 to 1e-05 in cycles of 40 iterations, each 1 times as "
-         "long as the one before\n"},
+         "long as the one before\n",
+         {0}},
         {{.policy = AMP_POLICY_CYCLIC, .rate_min = 1e-5, .step = 30},
-         "learning rate: cyclic, between 1e-05 and 0.25, 30 iterations up and as many down\n"},
+         "learning rate: cyclic, between 1e-05 and 0.25, 30 iterations up and as many down\n",
+         {0}},
         {{.policy = AMP_POLICY_ONECYCLE, .total = 500, .momentum_min = .75},
          "learning rate: onecycle, from 0.01 to 0.25 and to 1e-06 in 500 iterations, momentum from "
-         "0.9 to 0.75 and back\n"}};
+         "0.9 to 0.75 and back\n",
+         {0}},
+        {{.policy = AMP_POLICY_ONECYCLE, .total = 500, .momentum_min = .75},
+         "learning rate: onecycle, from 0.01 to 0.25 and to 1e-06 in 500 iterations, B1 from 0.95 "
+         "to 0.75 and back\n",
+         {.optimizer = AMP_OPTIMIZER_ADAMW, .b1 = .95}},
+        {{.policy = AMP_POLICY_ONECYCLE, .total = 500, .momentum_min = .75},
+         "learning rate: onecycle, from 0.01 to 0.25 and to 1e-06 in 500 iterations, B1 from 0.8 "
+         "to 0.75 and back\n",
+         {.darknets_adam = true, .b1 = .8}}};
     for (size_t i = 0; i < sizeof reports / sizeof *reports; i++) {
         char *text = NULL;
         size_t size;
         FILE *f = open_memstream(&text, &size);
         REQUIRE(f);
-        amp_schedule_print(&reports[i].s, .25, .9, f);
+        amp_schedule_print(&reports[i].s, &reports[i].rules, .25, .9, f);
         fclose(f);
         CHECK_STR(text, reports[i].said);
         free(text);
