@@ -106,6 +106,7 @@ def main():
         rate = re.search(r"^    learning_rate=(\S+)$", again.stdout, re.M)
         assert float(rate[1]) == result["suggested_rate"], again.stdout  # seed=1: the same sweep
         assert "In line 10 of toy.cfg, in place of 0.001:" in again.stdout, again.stdout
+        assert "is above that" not in again.stdout, again.stdout
         root = ET.parse(folder / "rates.svg").getroot()
         dots = root.findall("{http://www.w3.org/2000/svg}circle")
         assert len(dots) == len(result["points"])
@@ -116,6 +117,11 @@ def main():
             told = run(folder, "amp", "lr-find", "toy.data", "toy.cfg", "--chart", name)
             assert told.returncode == 1 and said in told.stderr, told.stderr
         assert contents(folder) == before
+        text = (folder / "toy.cfg").read_text()
+        high = re.sub("^learning_rate=.*$", "learning_rate=.9\nlearning_rate_min=.5", text, flags=re.M)
+        (folder / "toy.cfg").write_text(re.sub("^policy=.*$", "policy=cosine", high, flags=re.M))
+        assert "\nlearning_rate_min=0.5 is above that: lower it, too.\n" in find(folder).stdout
+        (folder / "toy.cfg").write_text(text)
         check_full_disk(folder)
         check_suggestion_trains(folder, result["suggested_rate"])
         backup = folder / "backup/rate.backup"
