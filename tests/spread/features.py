@@ -76,7 +76,7 @@ def check_each(root):
     assert averages == ["ema"], averages
     assert files["ema"]["toy_final_ema.weights"] != files["ema"]["toy_final.weights"]
     assert re.search("gradients of [1-9]\\d* steps clipped", said["clipped"]), said["clipped"]
-    assert "backward computes 1 layers again" in said["checkpointed"], said["checkpointed"]
+    assert "backward computes 1 layer again" in said["checkpointed"], said["checkpointed"]
 
 
 def check_default_order(root):
