@@ -16,6 +16,8 @@
 #include "plugin/core/background.h"
 #include "plugin/include/amp.h"
 
+#include "list.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -329,7 +331,10 @@ static void (*end)(void);
 static void ends(void)
 {
     scratch_write("a.data", "backup=.\n", 9); /* Darknet's trainers read their data file so */
-    option_find_str(read_data_cfg((char *)scratch("a.data")), "backup", "/backup/");
+    list *options = read_data_cfg((char *)scratch("a.data"));
+    option_find_str(options, "backup", "/backup/");
+    free_list_contents(options);
+    free_list(options);
     if (chdir(scratch(""))) _exit(98);
     network *net = net_at_the_end = parse(SEEDED, layers);
     steps(net, 3);
