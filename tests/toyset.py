@@ -7,8 +7,12 @@ colour. The same seed gives the same files.
 import random
 import re
 import struct
+import tempfile
 import zlib
 from pathlib import Path
+
+# Darknet reads "raw" anywhere in an image's path as "labels", and a random name may hold it.
+tempfile._RandomNameSequence.characters = "0123456789"
 
 COLOURS = [(250, 60, 40), (40, 90, 250)]
 
