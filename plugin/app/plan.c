@@ -101,8 +101,8 @@ static void print_fit(const struct request *r, const struct answer *a)
         largest->subdivisions, scaled_rate(a));
     if (largest->batch > told_from * a->written.batch)
         printf("\nThat is %.4g times the rate: it needs a warm-up (burn_in; onecycle has one), and "
-               "is shown up to 32 "
-               "times and a batch of 8192 only (Goyal et al. 2017). `amp lr-find` finds a rate.\n",
+               "is shown up to 32 times and a batch of 8192 only (Goyal et al. 2017). `amp "
+               "lr-find` finds a rate.\n",
                (double)largest->batch / a->written.batch);
 }
 

@@ -219,7 +219,7 @@ static void free_writing(struct writing *w)
     free(w);
 }
 
-/* The next backup is due at once if this one fails. */
+/* After a save that failed the next backup is due at once. */
 static int try_to_write(struct writing *w, char *err, size_t err_size)
 {
     int failed = write_all(w, err, err_size);
@@ -253,7 +253,7 @@ static bool goes_on_in_background(struct writing *w)
 
 /* ---- whether a backup is due ---- */
 
-/* For amp_backup_every. The name is that of the next one. */
+/* A backup is there: when the next one of its name is due. */
 static void postpone(struct amp_session *s)
 {
     s->backup_due = s->log.iterations + s->options.backup_every;

@@ -54,7 +54,7 @@ struct amp_session {
     char without_sidecar[PATH_MAX]; /* loaded weights that lack their .amp; "": none */
     size_t without_sidecar_seen;    /* their count of images when they were loaded */
     char backup[PATH_MAX];      /* the last NAME.backup that this run loaded or saved; "": none */
-    _Atomic int64_t backup_due; /* from so many iterations of this run on (save.c) */
+    _Atomic int64_t backup_due; /* iterations of this run until then (save.c) */
     char last_good[PATH_MAX]; /* the last weights that this run saved, or the backup that it loaded;
                                  "": none */
     struct amp_saved *saved;  /* per layer */

@@ -72,8 +72,8 @@ __attribute__((format(printf, 5, 6))) int amp_cfg_fail(const struct amp_cfg_file
                                                        const struct amp_cfg_entry *, char *err,
                                                        size_t err_size, const char *format, ...);
 
-/* Keys of one cfg that have no effect for one reason: at most one for each key that is asked for,
- * so there is room for all. */
+/* Keys of one cfg that have no effect for one reason. There are fewer keys than places; if some are
+ * given many times, the last ones are not named. */
 struct amp_cfg_idle {
     const struct amp_cfg_entry *keys[64];
     int n;
