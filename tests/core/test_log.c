@@ -264,16 +264,22 @@ static void iterations(struct amp_log *log, size_t from, size_t to)
     iterations_of(100, log, from, to);
 }
 
+/* *told is what it prints, after fflush or fclose. */
+static void start_telling(struct amp_log *log, char **told)
+{
+    static const struct amp_net_desc net = {.n = 0};
+    static size_t size;
+    seconds_now = 1000;
+    amp_log_start(log, &net);
+    log->out = open_memstream(told, &size);
+    REQUIRE(log->out);
+}
+
 AMP_TEST(time_left_has_hours)
 {
-    struct amp_net_desc net = {.n = 0};
     struct amp_log log;
     char *told;
-    size_t told_size;
-    seconds_now = 1000;
-    amp_log_start(&log, &net);
-    log.out = open_memstream(&told, &told_size);
-    REQUIRE(log.out);
+    start_telling(&log, &told);
     amp_log_step(&log, &(struct amp_scaler){.scale = 16});
     iterations_of(5000, &log, 1, 10);
     fflush(log.out);
@@ -325,14 +331,9 @@ AMP_TEST(an_evaluation_is_not_in_the_speed)
 AMP_TEST(backups_that_hold_up_training_are_said)
 {
     for (int too_long = 0; too_long < 2; too_long++) {
-        struct amp_net_desc net = {.n = 0};
         struct amp_log log;
         char *told;
-        size_t told_size;
-        seconds_now = 1000;
-        amp_log_start(&log, &net);
-        log.out = open_memstream(&told, &told_size);
-        REQUIRE(log.out);
+        start_telling(&log, &told);
         amp_log_step(&log, &scaler);
         iterations(&log, 1, 5);
         amp_log_saved(&log, .1);
