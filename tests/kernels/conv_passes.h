@@ -1,0 +1,406 @@
+/* Forward and backward passes of convolutions beside the reference: the cases that conv.c runs once
+ * for every backend, and conv_choices.c by each way of the CUDA backend. */
+#include "convs.h"
+
+/* ---- forward ---- */
+
+static void run_normalization(struct rig *r, const struct pair *y, const struct ampk_batchnorm *bn,
+                              const struct pair *out, void *argmax)
+{
+    if (argmax)
+        r->backend->bn_act_pool_forward(r->context, &y->tested, bn, AMPK_LEAKY, &out->tested,
+                                        argmax, NULL, NULL);
+    else
+        r->backend->bn_act_forward(r->context, &y->tested, bn, AMPK_LEAKY, NULL, &out->tested, NULL,
+                                   NULL);
+}
+
+/* How often the library took the sums. */
+static size_t summed_forwards;
+
+/* Hands the sums to batch-norm, with and without a pool. Its result has the bits that it has with
+ * the statistics that it leaves. */
+static void take_sums(struct rig *r, const struct pair *y, const float *sums,
+                      const struct ampk_bn_statistics *statistics)
+{
+    struct ampk_tensor shape = y->tested;
+    bool pool = random_bool();
+    if (pool) shape.h = (shape.h + 1) / 2, shape.w = (shape.w + 1) / 2;
+    shape = describe(shape.dtype, AMPK_NHWC, shape.n, shape.c, shape.h, shape.w);
+    struct pair out = output_tensor(r, shape, false), again = output_tensor(r, shape, false);
+    struct ampk_batchnorm bn = make_layer(r, shape.c, positive_value).tested;
+    void *argmax = NULL;
+    if (pool) argmax = scratch_bytes(r, r->backend->maxpool_index_bytes(&shape, 2));
+    bn.mean = statistics->mean, bn.variance = statistics->variance, bn.rule = statistics->rule;
+    bn.sums = sums, bn.statistics = statistics;
+#ifdef CUDA_EMULATED
+    size_t launches = emulation_launches();
+#endif
+    run_normalization(r, y, &bn, &out, argmax);
+#ifdef CUDA_EMULATED
+    CHECK_INT(emulation_launches(), launches + 1);
+#endif
+    bn.sums = NULL;
+    run_normalization(r, y, &bn, &again, argmax);
+    struct ampk_tensor a = download(r, &out), b = download(r, &again);
+    for (int n = 0; n < shape.n; n++)
+        for (size_t j = 0; j < shape.image_stride; j++) {
+            double x = ampk_ref_get_flat(&a, n, j), z = ampk_ref_get_flat(&b, n, j);
+            CHECK(x == z || (isnan(x) && isnan(z)));
+        }
+}
+
+static void compare_forward(struct rig *r, const struct convs *c, struct pair x, struct pair y,
+                            bool with_statistics)
+{
+    bool watched = random_bool();
+    const struct ampk_conv_shape *s = &c->shape;
+    struct statistics statistics = make_statistics(r, y.tested.c);
+    struct ampk_bn_statistics tested = tested_statistics(&statistics);
+    struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
+    ampk_reference.conv_forward(NULL, c->magnitude, &size, &magnitude, NULL, NULL);
+    struct amax amax = make_amax(r);
+    const float *sums = r->backend->conv_forward(r->context, c->tested, &x.tested, &y.tested,
+                                                 with_statistics ? &tested : NULL,
+                                                 watched ? tested_amax(&amax) : NULL);
+    ampk_reference.conv_forward(NULL, c->exact, &x.exact, &y.exact, NULL, &amax.exact);
+    struct tolerance sum = sum_of(s, roundings(products_of_output(s)), &magnitude);
+    double slack = check_output(r, "conv_forward", &y, sum);
+    if (watched) check_stored_amax(r, "conv_forward", &amax, slack, y.tested.dtype);
+    CHECK(!sums || with_statistics);
+    if (!with_statistics) return;
+    if (sums) take_sums(r, &y, sums, &tested);
+    summed_forwards += sums != NULL;
+    struct ampk_tensor stored = download(r, &y); /* whatever rounding gave it */
+    check_statistics(r, &statistics, &stored,
+                     s->compute == AMPK_COMPUTE_FP16 ? SUMS_ABOUT_0_PERHAPS : SUMS_ABOUT_SHIFT);
+}
+
+static void check_forward(struct rig *r, const struct convs *c)
+{
+    struct pair x = input_tensor(r, shape_x(&c->shape));
+    compare_forward(r, c, x, output_tensor(r, shape_y(&c->shape), false), random_bool());
+}
+
+static void forward_case(struct rig *r)
+{
+    struct convs c = make_convs(r, choose_shape(true));
+    check_forward(r, &c);
+    destroy_convs(r, &c);
+}
+
+/* ---- forward, of images ---- */
+
+static double test_pixel(void)
+{
+    return test_uniform(0, 1);
+}
+
+static double huge(void)
+{
+    return test_uniform(-6e4, 6e4);
+}
+
+/* What a kernel of the CUDA backend may compute, and how many of the cases were so. */
+static size_t images;
+
+/* Whether y's sums may be a library's, which may take them before it rounds: where y overflows
+ * FP16, they are rightly finite, and those of y as it is stored are not. */
+static bool may_sum_unrounded(void)
+{
+    const char *setting = getenv("AMPK_CUDA_EPILOGUE_SUMS");
+    return before_rounding > 0 && !(setting && !strcmp(setting, "0"));
+}
+
+static bool is_operand(const struct ampk_tensor *t)
+{
+    return (uintptr_t)t->data % 16 == 0;
+}
+
+static void image_case(struct rig *r)
+{
+    static double (*const values[])(void) = {random_value, random_value,        random_value,
+                                             test_pixel,   spoilt_now_and_then, huge};
+    struct ampk_conv_shape s = {.n = random_int(1, 3),
+                                .c = RANDOM_OF(1, 2, 3, 3, 3, 3, 4),
+                                .k = RANDOM_OF(8, 16, 24, 32, 32, 40, 48, 64),
+                                .kh = 3,
+                                .kw = 3,
+                                .stride = 1,
+                                .pad = 1,
+                                .groups = 1,
+                                .compute = RANDOM_OF(AMPK_COMPUTE_FP16, AMPK_COMPUTE_BF16)};
+    s.h = RANDOM_OF(1, 2, 3, 7, 15, 16, 17, 18, 34);
+    s.w = RANDOM_OF(1, 2, 4, 5, 8, 12, 15, 16, 31, 32, 33, 36, 64, 68);
+    enum ampk_dtype dtype = s.compute == AMPK_COMPUTE_FP16 ? AMPK_FP16 : AMPK_BF16;
+    struct convs c = make_convs(r, s);
+    struct pair x = input_tensor_of(r, describe(dtype, AMPK_NHWC, s.n, s.c, s.h, s.w),
+                                    values[test_random() % (may_sum_unrounded() ? 5 : 6)]);
+    struct pair y = output_tensor(r, describe(dtype, AMPK_NHWC, s.n, s.k, s.h, s.w), false);
+    images += is_operand(&x.tested) && is_operand(&y.tested) && s.k != 40;
+    compare_forward(r, &c, x, y, true);
+    destroy_convs(r, &c);
+}
+
+/* ---- weight gradients, of convolutions whose backward has run ---- */
+
+/* Beside the reference. terms: of each sum. */
+static void compare_weight_gradient(struct rig *r, const struct convs *c, double terms)
+{
+    const struct ampk_conv_shape *s = &c->shape;
+    struct pair dw = output_array(r, weight_count(s), false);
+    struct ampk_tensor magnitude = blank(r, &dw.exact);
+    struct amax amax = make_amax(r);
+    const struct ampk_weight_gradient tested = {c->tested, dw.tested.data, tested_amax(&amax)};
+    const struct ampk_weight_gradient exact = {c->exact, dw.exact.data, &amax.exact};
+    const struct ampk_weight_gradient sizes = {c->magnitude, magnitude.data, NULL};
+    r->backend->conv_weight_gradients(r->context, &tested, 1, 1, false);
+    ampk_reference.conv_weight_gradients(NULL, &exact, 1, 1, false);
+    ampk_reference.conv_weight_gradients(NULL, &sizes, 1, 1, false);
+    struct tolerance sum = sum_of(s, roundings(terms), &magnitude);
+    check_amax(r, "dw", &amax, check_output(r, "dw", &dw, sum));
+}
+
+/* As it is stored: the host's own copy. */
+static const float *stored_gradient(struct rig *r, const struct convs *c)
+{
+    struct pair dw = output_array(r, weight_count(&c->shape), false);
+    const struct ampk_weight_gradient item = {c->tested, dw.tested.data, NULL};
+    r->backend->conv_weight_gradients(r->context, &item, 1, 1, false);
+    return download(r, &dw).data;
+}
+
+/* Bits of amax that has seen x too. */
+static uint32_t raised(uint32_t word, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        ampk_ref_raise(&word, x[i]);
+    return word;
+}
+
+/* Item i of a list and what must come of it, to the bit. */
+struct taking {
+    const struct convs *conv;
+    const float *stored;
+    struct pair dst;
+    size_t first; /* of dst */
+    bool watched_only;
+    struct amax amax;
+};
+
+enum { MOST_TAKINGS = 300 }; /* more than conv_operands.c of the CUDA backend describes at once */
+
+static void check_takings(struct rig *r, struct taking *all, int count)
+{
+    static const float factors[] = {1, .5f, 0x1p-10f, 4};
+    static struct ampk_weight_gradient list[MOST_TAKINGS];
+    float factor = factors[test_random() % 4];
+    bool accumulate = random_bool();
+    for (int i = 0; i < count; i++) {
+        struct taking *t = &all[i];
+        size_t n = weight_count(&t->conv->shape);
+        float *expected = (float *)t->dst.exact.data + t->first;
+        float *dst = (float *)t->dst.tested.data + t->first;
+        list[i] = (struct ampk_weight_gradient){t->conv->tested, t->watched_only ? NULL : dst,
+                                                tested_amax(&t->amax)};
+        t->amax.exact = raised(t->amax.exact, t->stored, n);
+        for (size_t k = 0; k < n && !t->watched_only; k++)
+            expected[k] =
+                accumulate ? fmaf(factor, t->stored[k], expected[k]) : factor * t->stored[k];
+    }
+    r->backend->conv_weight_gradients(r->context, list, count, factor, accumulate);
+    for (int i = 0; i < count; i++) {
+        check_amax(r, "amax of taken dw", &all[i].amax, 0);
+        if (i == 0 || all[i].dst.tested.data != all[i - 1].dst.tested.data)
+            check_output(r, "taken dw", &all[i].dst, exactly);
+    }
+}
+
+/* Added or stored, scaled or not, and watched alone: again and again. */
+static void check_ways_to_take(struct rig *r, const struct convs *c)
+{
+    const float *stored = stored_gradient(r, c);
+    for (int i = 0; i < 3; i++) {
+        struct taking t = {.conv = c,
+                           .stored = stored,
+                           .dst = output_array(r, weight_count(&c->shape), true),
+                           .watched_only = i == 0,
+                           .amax = make_amax(r)};
+        check_takings(r, &t, 1);
+    }
+}
+
+static void run_backward(struct rig *r, const struct convs *c, double (*value)(void))
+{
+    struct pair x = input_tensor_of(r, shape_x(&c->shape), value);
+    struct pair dy = input_tensor_of(r, shape_y(&c->shape), value);
+    r->backend->conv_backward(r->context, c->tested, &x.tested, &dy.tested, NULL, false, NULL);
+}
+
+/* ---- backward ---- */
+
+/* In one call, or the weight gradient first: the data gradient alone leaves it as it is. dx NULL:
+ * not wanted. */
+static void run_both(struct rig *r, const struct convs *c, const struct pair *x,
+                     const struct pair *dy, const struct pair *dx, bool accumulate,
+                     struct amax *amax)
+{
+    const struct ampk_backend *be = r->backend;
+    bool apart = dx && random_bool();
+    be->conv_backward(r->context, c->tested, &x->tested, &dy->tested,
+                      dx && !apart ? &dx->tested : NULL, accumulate, tested_amax(amax));
+    if (apart)
+        be->conv_backward(r->context, c->tested, NULL, &dy->tested, &dx->tested, accumulate,
+                          tested_amax(amax));
+}
+
+static void compare_backward(struct rig *r, struct ampk_conv_shape shape)
+{
+    struct convs c = make_convs(r, shape);
+    const struct ampk_conv_shape *s = &c.shape;
+    bool accumulate = random_bool(), want_dx = test_random() % 4 != 0;
+    struct pair x = input_tensor(r, shape_x(s)), dy = input_tensor(r, shape_y(s));
+    struct pair dx = output_tensor(r, shape_x(s), accumulate || !want_dx);
+    struct ampk_tensor size = absolute(r, &x.exact), dy_size = absolute(r, &dy.exact);
+    struct ampk_tensor to_dx = magnitude_of_old(r, &dx, accumulate);
+    ampk_reference.conv_backward(NULL, c.magnitude, &size, &dy_size, &to_dx, true, NULL);
+    struct amax dx_amax = make_amax(r);
+    if (random_bool()) run_backward(r, &c, large); /* the second one must win */
+    run_both(r, &c, &x, &dy, want_dx ? &dx : NULL, accumulate, &dx_amax);
+    ampk_reference.conv_backward(NULL, c.exact, &x.exact, &dy.exact, want_dx ? &dx.exact : NULL,
+                                 accumulate, &dx_amax.exact);
+    struct tolerance data = sum_of(s, roundings(products_of_gradient(s)) + 1, &to_dx);
+    if (accumulate) data.absolute += 128 * device_error(s).rounds; /* of the part that was added */
+    double slack = check_output(r, "conv_backward dx", &dx, data);
+    check_stored_amax(r, "conv_backward dx", &dx_amax, slack, dx.tested.dtype);
+    compare_weight_gradient(r, &c,
+                            (double)s->n * out_side(s->h, s->kh, s) * out_side(s->w, s->kw, s));
+    check_ways_to_take(r, &c);
+    destroy_convs(r, &c);
+}
+
+static void backward_case(struct rig *r)
+{
+    compare_backward(r, choose_shape(false));
+}
+
+/* ---- the data gradient with batch-norm's backward sums ---- */
+
+#ifdef CONFORMANCE_CUDA /* the CPU backend computes none */
+
+/* A layer with batch-norm before the convolution, and what is read and written. */
+struct summing {
+    struct ampk_conv_shape shape;
+    enum ampk_activation activation;
+    struct layer layer;
+    struct pair y, x, dy, g, sums;
+};
+
+/* What a convolution adds up for g, and the activation's part of it. Where roundings decide about
+ * the sign of what goes into the activation, either slope is right. */
+static struct ampk_tensor magnitude_of_g(struct rig *r, const struct summing *s,
+                                         const struct ampk_tensor *d)
+{
+    struct ampk_tensor at = blank(r, d), size = absolute(r, &s->y.exact), most = blank(r, d);
+    struct ampk_batchnorm sizes = magnitude_layer(r, &s->layer);
+    ampk_reference.bn_act_forward(NULL, &s->y.exact, &s->layer.exact, AMPK_LINEAR, NULL, &at, NULL,
+                                  NULL);
+    ampk_reference.bn_act_forward(NULL, &size, &sizes, AMPK_LINEAR, NULL, &most, NULL, NULL);
+    struct ampk_tensor m = gradient_magnitude(r, s->activation, &at, d);
+    for (int n = 0; n < d->n; n++)
+        for (size_t j = 0; j < (size_t)d->c * d->h * d->w; j++)
+            if (fabs(ampk_ref_get_flat(&at, n, j)) < 0x1p-20 * ampk_ref_get_flat(&most, n, j))
+                ampk_ref_set_flat(&m, n, j, 0x1p24 * ampk_ref_get_flat(d, n, j), false, NULL);
+    return m;
+}
+
+/* g and its sums, and the weight gradient beside them. */
+static struct ampk_tensor compare_g(struct rig *r, const struct convs *c, struct summing *s)
+{
+    struct ampk_tensor x_size = absolute(r, &s->x.exact), dy_size = absolute(r, &s->dy.exact);
+    struct ampk_tensor d = blank(r, &s->g.exact);
+    ampk_reference.conv_backward(NULL, c->magnitude, &x_size, &dy_size, &d, false, NULL);
+    struct ampk_tensor m = magnitude_of_g(r, s, &d), of_sums = blank(r, &s->sums.exact);
+    struct ampk_batchnorm bn = s->layer.tested;
+    struct pair out = output_operand(r, s->y.tested); /* not compared: only what it lists is read */
+    bn.listed = scratch_bytes(r, (size_t)s->shape.c * AMPK_BN_LISTED * sizeof(float));
+    r->backend->bn_act_forward(r->context, &s->y.tested, &bn, s->activation, NULL, &out.tested,
+                               NULL, NULL);
+    struct ampk_gradient_sums tested = {&s->y.tested, &bn, s->activation, s->sums.tested.data};
+    struct ampk_gradient_sums exact = {&s->y.exact, &s->layer.exact, s->activation,
+                                       s->sums.exact.data};
+    r->backend->conv_backward_summed(r->context, c->tested, &s->x.tested, &s->dy.tested,
+                                     &s->g.tested, &tested);
+    ampk_reference.conv_backward_summed(NULL, c->exact, &s->x.exact, &s->dy.exact, &s->g.exact,
+                                        &exact);
+    double products = roundings((double)s->shape.k * s->shape.kh * s->shape.kw) + 4;
+    check_output(r, "g", &s->g, sum_of(&s->shape, products, &m));
+    for (int i = 0; i < s->shape.c; i++) {
+        struct channel_sums of =
+            sum_channel(&m, &s->y.exact, fabs((double)s->layer.exact.mean[i]), i);
+        ((float *)of_sums.data)[i] = (float)of.g;
+        ((float *)of_sums.data)[s->shape.c + i] = (float)of.gy;
+    }
+    /* Of g as it is stored, perhaps: rounded by 2^-11. */
+    double count = roundings((double)s->shape.n * s->shape.h * s->shape.w);
+    struct tolerance sum = sum_of(&s->shape, products + count + 0x1p13, &of_sums);
+    check_output(r, "sums of g", &s->sums, sum);
+    compare_weight_gradient(r, c, (double)s->shape.n * s->dy.exact.h * s->dy.exact.w);
+    return download(r, &s->g);
+}
+
+/* From g and its sums as they are stored. */
+static void compare_rest(struct rig *r, struct summing *s, struct ampk_tensor stored)
+{
+    int channels = s->shape.c;
+    struct pair dscale = output_array(r, channels, false), dbias = output_array(r, channels, false);
+    bool in_place = random_bool();
+    struct pair dy = in_place ? s->g : output_tensor(r, shape_x(&s->shape), false);
+    struct ampk_tensor bound = absolute(r, &stored), to_scale = blank(r, &dscale.exact);
+    struct ampk_tensor to_bias = blank(r, &dbias.exact), sums = download(r, &s->sums);
+    for (int c = 0; c < channels; c++)
+        bound_channel(&bound, &s->y.exact, &s->layer.exact, c, to_scale.data, to_bias.data);
+    struct amax amax = make_amax(r), db_amax = make_amax(r);
+#ifdef CUDA_EMULATED
+    size_t launches = emulation_launches();
+#endif
+    r->backend->bn_backward_summed(r->context, &s->y.tested, &s->layer.tested, &s->g.tested,
+                                   s->sums.tested.data, &dy.tested, dscale.tested.data,
+                                   dbias.tested.data, tested_amax(&amax), tested_amax(&db_amax));
+#ifdef CUDA_EMULATED
+    CHECK_INT(emulation_launches(), launches + 1);
+#endif
+    ampk_reference.bn_backward_summed(NULL, &s->y.exact, &s->layer.exact, &stored, sums.data,
+                                      &dy.exact, dscale.exact.data, dbias.exact.data, &amax.exact,
+                                      &db_amax.exact);
+    double slack = check_output(r, "dy of g", &dy, (struct tolerance){16, &bound, 0, 0});
+    check_amax(r, "dy of g", &amax, slack);
+    slack = check_output(r, "dscale of sums", &dscale, (struct tolerance){16, &to_scale, 0, 0});
+    slack = fmax(slack,
+                 check_output(r, "dbias of sums", &dbias, (struct tolerance){16, &to_bias, 0, 0}));
+    check_amax(r, "dscale, dbias of sums", &db_amax, slack);
+}
+
+/* How many of the cases the backend summed. */
+static size_t summed_gradients;
+
+static void summed_gradient_case(struct rig *r)
+{
+    struct summing s = {.shape = random_conv_shape(),
+                        .activation = RANDOM_OF(AMPK_LEAKY, AMPK_RELU, AMPK_LINEAR, AMPK_RELIE)};
+    s.shape.groups = 1, s.shape.c = RANDOM_OF(8, 16, 24, 64), s.shape.k = RANDOM_OF(5, 8, 16, 24);
+    s.shape.compute = AMPK_COMPUTE_FP16;
+    struct convs c = make_convs(r, s.shape);
+    if (r->backend->conv_sums_gradients(r->context, c.tested, s.activation)) {
+        struct ampk_tensor at =
+            describe(AMPK_FP16, AMPK_NHWC, s.shape.n, s.shape.c, s.shape.h, s.shape.w);
+        s.layer = make_layer(r, s.shape.c, positive_value);
+        s.y = input_operand(r, at), s.x = input_operand(r, at), s.g = output_operand(r, at);
+        s.dy = input_tensor(r, shape_y(&s.shape));
+        s.sums = output_operand(r, describe_array((size_t)s.shape.c * 2));
+        compare_rest(r, &s, compare_g(r, &c, &s));
+        summed_gradients++;
+    }
+    destroy_convs(r, &c);
+}
+#endif
