@@ -283,6 +283,114 @@ AMP_TEST(the_grid_reaches_both_ends_of_an_axis)
                (const char *[]){"1", "10", "100", "1000", "10000", NULL});
 }
 
+/* All that is drawn, in its order, with one of each kind. An iteration is 9.52 wide. The second
+ * mark's label is lower, the best mAP's text is to the left of its dot. The loss axis reaches to
+ * 1.1 times 4, the scale's from 4 to 128. */
+AMP_TEST(a_whole_picture)
+{
+    static const char drawn[] =
+        "<rect width=\"1100\" height=\"624\" fill=\"#fff\"/>\n"
+        "<text x=\"78\" y=\"34\" class=\"title\">a</text>\n"
+        "<text x=\"1030\" y=\"34\" class=\"end\">iteration 4 of 100 (4.0 %), 0:59:59 left</text>\n"
+        "<text x=\"78\" y=\"58\" class=\"loss\">loss 3.5, average 2.5</text><text x=\"1030\" "
+        "y=\"58\" class=\"end\">learning rate 0.01</text>\n"
+        "<text x=\"78\" y=\"78\" class=\"map\">mAP@0.5 75.00 %, best 87.50 % at iteration 99; "
+        "thin: mAP@[.5:.95]</text>\n"
+        "<rect x=\"78\" y=\"96\" width=\"95.2\" height=\"470\" fill=\"#f3f1ea\"/><text x=\"82\" "
+        "y=\"110\" class=\"small\">burn-in</text>\n"
+        "<path class=\"grid\" d=\"M78.0 96V566\"/><text x=\"78.0\" y=\"584\" "
+        "class=\"mid\">0</text>\n"
+        "<path class=\"grid\" d=\"M173.2 96V566\"/><text x=\"173.2\" y=\"584\" "
+        "class=\"mid\">10</text>\n"
+        "<path class=\"grid\" d=\"M268.4 96V566\"/><text x=\"268.4\" y=\"584\" "
+        "class=\"mid\">20</text>\n"
+        "<path class=\"grid\" d=\"M363.6 96V566\"/><text x=\"363.6\" y=\"584\" "
+        "class=\"mid\">30</text>\n"
+        "<path class=\"grid\" d=\"M458.8 96V566\"/><text x=\"458.8\" y=\"584\" "
+        "class=\"mid\">40</text>\n"
+        "<path class=\"grid\" d=\"M554.0 96V566\"/><text x=\"554.0\" y=\"584\" "
+        "class=\"mid\">50</text>\n"
+        "<path class=\"grid\" d=\"M649.2 96V566\"/><text x=\"649.2\" y=\"584\" "
+        "class=\"mid\">60</text>\n"
+        "<path class=\"grid\" d=\"M744.4 96V566\"/><text x=\"744.4\" y=\"584\" "
+        "class=\"mid\">70</text>\n"
+        "<path class=\"grid\" d=\"M839.6 96V566\"/><text x=\"839.6\" y=\"584\" "
+        "class=\"mid\">80</text>\n"
+        "<path class=\"grid\" d=\"M934.8 96V566\"/><text x=\"934.8\" y=\"584\" "
+        "class=\"mid\">90</text>\n"
+        "<path class=\"grid\" d=\"M1030.0 96V566\"/><text x=\"1030.0\" y=\"584\" "
+        "class=\"mid\">100</text>\n"
+        "<text x=\"554\" y=\"606\" class=\"mid\">iteration</text>\n"
+        "<path class=\"grid\" d=\"M78 452.0H1030\"/><text x=\"70\" y=\"456.0\" class=\"end "
+        "loss\">0</text>\n"
+        "<path class=\"grid\" d=\"M78 411.5H1030\"/><text x=\"70\" y=\"415.5\" class=\"end "
+        "loss\">0.5</text>\n"
+        "<path class=\"grid\" d=\"M78 371.1H1030\"/><text x=\"70\" y=\"375.1\" class=\"end "
+        "loss\">1</text>\n"
+        "<path class=\"grid\" d=\"M78 330.6H1030\"/><text x=\"70\" y=\"334.6\" class=\"end "
+        "loss\">1.5</text>\n"
+        "<path class=\"grid\" d=\"M78 290.2H1030\"/><text x=\"70\" y=\"294.2\" class=\"end "
+        "loss\">2</text>\n"
+        "<path class=\"grid\" d=\"M78 249.7H1030\"/><text x=\"70\" y=\"253.7\" class=\"end "
+        "loss\">2.5</text>\n"
+        "<path class=\"grid\" d=\"M78 209.3H1030\"/><text x=\"70\" y=\"213.3\" class=\"end "
+        "loss\">3</text>\n"
+        "<path class=\"grid\" d=\"M78 168.8H1030\"/><text x=\"70\" y=\"172.8\" class=\"end "
+        "loss\">3.5</text>\n"
+        "<path class=\"grid\" d=\"M78 128.4H1030\"/><text x=\"70\" y=\"132.4\" class=\"end "
+        "loss\">4</text>\n"
+        "<path class=\"mark\" d=\"M458.8 96V566\"/><text x=\"462.8\" y=\"110\" "
+        "class=\"small\">rate x 0.1</text>\n"
+        "<path class=\"mark\" d=\"M506.4 96V566\"/><text x=\"510.4\" y=\"124\" "
+        "class=\"small\">rate x 0.5</text>\n"
+        "<path class=\"mark\" d=\"M934.8 96V566\"/><text x=\"938.8\" y=\"110\" "
+        "class=\"small\">rate x 10</text>\n"
+        "<text x=\"1038\" y=\"456.0\" class=\"map\">0 %</text>\n"
+        "<text x=\"1038\" y=\"384.8\" class=\"map\">20 %</text>\n"
+        "<text x=\"1038\" y=\"313.6\" class=\"map\">40 %</text>\n"
+        "<text x=\"1038\" y=\"242.4\" class=\"map\">60 %</text>\n"
+        "<text x=\"1038\" y=\"171.2\" class=\"map\">80 %</text>\n"
+        "<text x=\"1038\" y=\"100.0\" class=\"map\">100 %</text>\n"
+        "<rect class=\"frame\" x=\"78\" y=\"96\" width=\"952\" height=\"356\"/>\n"
+        "<path class=\"band\" d=\"M87.5 128.4L97.0 290.2L116.1 371.1L116.1 371.1L97.0 290.2L87.5 "
+        "128.4Z\"/>\n"
+        "<path class=\"curve loss-curve\" d=\"M87.5 209.3L97.0 290.2L116.1 249.7\"/>\n"
+        "<path class=\"curve map-curve\" d=\"M97.0 363.0L116.1 274.0\"/>\n"
+        "<path class=\"curve map50-curve\" d=\"M97.0 274.0L116.1 185.0\"/>\n"
+        "<circle cx=\"97.0\" cy=\"274.0\" r=\"2.5\" fill=\"#c1272d\"/>\n"
+        "<circle cx=\"116.1\" cy=\"185.0\" r=\"2.5\" fill=\"#c1272d\"/>\n"
+        "<circle cx=\"1020.5\" cy=\"140.5\" r=\"6\" fill=\"none\" stroke=\"#c1272d\" "
+        "stroke-width=\"1.6\"/><text x=\"1010.5\" y=\"132.5\" class=\"map end\">best 87.5 "
+        "%</text>\n"
+        "<rect class=\"frame\" x=\"78\" y=\"486\" width=\"952\" height=\"80\"/>\n"
+        "<text x=\"70\" y=\"554.0\" class=\"end scale\">2^3</text>\n"
+        "<text x=\"70\" y=\"522.0\" class=\"end scale\">2^5</text>\n"
+        "<text x=\"84\" y=\"480\" class=\"scale\">loss scale</text>\n"
+        "<path class=\"curve scale-curve\" d=\"M87.5 550.0H97.0V502.0H116.1V534.0\"/>\n"
+        "</svg>\n";
+    struct amp_chart_setup setup = {.title = "a",
+                                    .total = 100,
+                                    .burn_in = 10,
+                                    .mark = {40, 45, 90},
+                                    .factor = {.1, .5, 10},
+                                    .n_marks = 3};
+    struct amp_chart_state state = {4, 3.5, 2.5, .01, .75, .875, 99, 3599};
+    unlink(scratch("c.svg"));
+    struct amp_chart *c = amp_chart_open(scratch("c.svg"), &setup, false, err, sizeof err);
+    REQUIRE(c);
+    amp_chart_add_loss(c, 1, 4, 3, 8);
+    amp_chart_add_loss(c, 2, 2, 2, 64);
+    amp_chart_add_map(c, 2, .5, .25);
+    amp_chart_add_loss(c, 4, 1, 2.5, 16);
+    amp_chart_add_map(c, 4, .75, .5);
+    CHECK_INT(amp_chart_write(c, &state, err, sizeof err), 0);
+    char *all = text(), *style = strstr(all, "</style>\n");
+    REQUIRE(style);
+    CHECK_STR(style + strlen("</style>\n"), drawn);
+    free(all);
+    amp_chart_free(c);
+}
+
 AMP_TEST(odd_values)
 {
     unlink(scratch("c.svg"));

@@ -30,14 +30,81 @@ static struct amp_loading example(void)
     return l;
 }
 
-static const char *said(const struct amp_loading *l)
+static const char *printed(const struct amp_loading *l,
+                           void (*print)(const struct amp_loading *l, FILE *f))
 {
     static char text[4096];
     FILE *f = fmemopen(text, sizeof text, "w");
     REQUIRE(f);
-    amp_loading_print(l, f);
+    print(l, f);
     fclose(f);
     return text;
+}
+
+static const char *said(const struct amp_loading *l)
+{
+    return printed(l, amp_loading_print);
+}
+
+static const char *said_in_json(const struct amp_loading *l)
+{
+    return printed(l, amp_loading_print_json);
+}
+
+AMP_TEST(every_word_and_number)
+{
+    static const char text[] =
+        "\n"
+        "amp bench-loader: a.data, a.cfg: 300 of 1000 images, to 416x320\n"
+        "time on a core, median of 3 rounds of each image\n"
+        "\n"
+        "one core              images/s  ms an image   share\n"
+        "Darknet                  100.0        10.00\n"
+        "darknet-amp              200.0         5.00         2.0x\n"
+        "  read the file                        0.10      2%\n"
+        "  decode                               1.80     36%\n"
+        "  place and distort                    1.00     20%\n"
+        "  labels                               0.10      2%\n"
+        "  left to Darknet                      2.00     40%\n"
+        "all 8 cores (computed: one core times 8): Darknet 800 images/s, darknet-amp 1600\n"
+        "left to Darknet: 23 of 300 images: 20 PNG, 3 other\n"
+        "a training step: 100 images in 0.1 s, 1000.0 images/s (fp16, a GPU; fastest of 3 passes)\n"
+        "loading its images takes 5.0 cores, by Darknet's way 10\n"
+        "\n"
+        "Loading keeps up: it takes 5.0 of the 8 cores that load.\n";
+    static const char json[] =
+        "{\"data\": \"a.data\", \"cfg\": \"a.cfg\", \"width\": 416, \"height\": 320, \"random\": "
+        "false,\n"
+        " \"listed\": 1000, \"images\": 300, \"rounds\": 3,\n"
+        " \"images_per_second\": {\"darknet\": 100, \"amp\": 200}, "
+        "\"images_per_second_all_cores\": {\"darknet\": 800, \"amp\": 1600},\n"
+        " \"stages\": [\n"
+        "  {\"stage\": \"read\", \"milliseconds\": 0.1, \"share\": 0.02},\n"
+        "  {\"stage\": \"decode\", \"milliseconds\": 1.8, \"share\": 0.36},\n"
+        "  {\"stage\": \"place\", \"milliseconds\": 1, \"share\": 0.2},\n"
+        "  {\"stage\": \"labels\", \"milliseconds\": 0.1, \"share\": 0.02},\n"
+        "  {\"stage\": \"darknet\", \"milliseconds\": 2, \"share\": 0.4}],\n"
+        " \"left_to_darknet\": [{\"kind\": \"PNG\", \"images\": 20}, {\"kind\": \"other\", "
+        "\"images\": 3}],\n"
+        " \"step\": {\"backend\": \"cuda\", \"device\": \"a GPU\", \"threads\": 0, \"precision\": "
+        "\"fp16\", \"images\": 100, \"passes\": 3, \"seconds\": 0.1},\n"
+        " \"cores_needed\": {\"darknet\": 10, \"amp\": 5},\n"
+        " \"loader\": \"fast\", \"loader_threads\": 8, \"cores\": 8, \"keeps_up\": true}\n";
+    struct amp_loading l = example();
+    l.left[AMP_KIND_PNG] = 20;
+    l.left[AMP_KIND_OTHER] = 3;
+    l.stages[AMP_LOAD_DARKNET] = 2e-3;
+    CHECK_STR(said(&l), text);
+    CHECK_STR(said_in_json(&l), json);
+    l.machine.device[0] = '\0';
+    l.machine.threads = 4;
+    l.random_size = true;
+    l.loader = AMP_LOADER_DARKNET;
+    CHECK_SAYS(said(&l), " images/s (fp16, CPU, 4 threads; fastest of 3 passes)\n");
+    CHECK_SAYS(said_in_json(&l), "\"height\": 320, \"random\": true,");
+    CHECK_SAYS(said_in_json(&l), "\"device\": null, \"threads\": 4,");
+    CHECK_SAYS(said_in_json(&l), "\"loader\": \"darknet\", \"loader_threads\": 8, \"cores\": 8, "
+                                 "\"keeps_up\": false}\n");
 }
 
 AMP_TEST(keeps_up)

@@ -125,6 +125,23 @@ AMP_TEST(batches_are_taken_together)
     end();
 }
 
+/* The first batch is lost, the second is not. */
+AMP_TEST(what_is_lost_counts_over_all_batches)
+{
+    begin(1);
+    const struct amp_compared *t = &p.tensors[AMP_SEEN_DELTA][1];
+    for (int batch = 0; batch < 2; batch++) {
+        see_noisy(AMP_SEEN_DELTA, 1, batch, 0);
+        amp_precision_end_batch(&p);
+        CHECK_NEAR(t->lost, batch ? .5 : 1, 1e-4);
+        CHECK_NEAR(t->lost_norm, batch ? sqrt(.5) : 1, 1e-6);
+        CHECK_NEAR(t->zero, batch ? .5 : 1, 1e-4);
+        CHECK_NEAR(t->error, batch ? sqrt(.5) : 1, 1e-6);
+    }
+    CHECK_NEAR(t->cosine, sqrt(.5), 1e-6);
+    end();
+}
+
 AMP_TEST(nothing_to_advise)
 {
     begin(64);
@@ -166,9 +183,9 @@ AMP_TEST(an_error_is_named_where_it_arises)
 {
     begin(1);
     see_all_well(1);
-    see_noisy(AMP_SEEN_OUT, 1, 1, .2);
+    see_noisy(AMP_SEEN_OUT, 1, 1, .205);
     see_noisy(AMP_SEEN_OUT, 2, 1, .25);
-    check_only(1, "differs from FP32 by 20");
+    check_only(1, "differs from FP32 by 20.");
     end();
 }
 
@@ -416,6 +433,12 @@ AMP_TEST(weights_that_fp16_rounds_to_nothing)
     CHECK_INT(p.n_advice, 1);
     CHECK_INT(p.advice[0].layer, 2);
     CHECK(strstr(p.advice[0].why, "changes them by 100 % and makes 100 % of them 0"));
+    /* Every fourth becomes 0, the others the smallest number that FP16 has. */
+    for (int i = 0; i < N; i++)
+        mixed[i] = i % 4 ? 0x1.8p-25f : 1e-9f;
+    amp_precision_weights(&p, 1, mixed, N);
+    CHECK_INT(p.n_advice, 2);
+    CHECK(strstr(p.advice[1].why, "changes them by 33 % and makes 25 % of them 0"));
     end();
 }
 

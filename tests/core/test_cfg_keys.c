@@ -183,6 +183,9 @@ AMP_TEST(keys_without_effect_are_told)
     CHECK_INT(check_keys("[net]\n[max]\nbatch_normalize=1\n[avgpool]\nbatch_normalize=1\n"), 0);
     CHECK_STR(notes, "a.cfg:3: batch_normalize=1 in [max]: has no effect in this section; likewise "
                      "batch_normalize (line 5)\n");
+    /* The first of all is named once too. */
+    CHECK_INT(check_keys("[net]\n[max]\nbatch_normalize=1\n[max]\nbatch_normalize=1\n"), 0);
+    CHECK_STR(notes, "a.cfg:3: batch_normalize=1 in [max]: has no effect in this section\n");
 }
 
 AMP_TEST(so_many_keys_that_not_all_are_named)
@@ -364,6 +367,8 @@ AMP_TEST(schedules_of_darknet)
                 "a.cfg:3: scale=-1 in [net]: allowed: a factor above 0");
     check_value("[net]\npolicy=exp\ngamma=0\n",
                 "a.cfg:3: gamma=0 in [net]: allowed: a factor above 0");
+    check_note("[net]\npolicy=step\nscale=.1\n", "");
+    check_note("[net]\npolicy=exp\ngamma=.99\n", "");
     check_note("[net]\npolicy=sigmoid\ngamma=-1\nscale=-1\nsteps=9,4\nscales=-1\n", "");
     check_note("[net]\nburn_in=9\nmax_batches=9\n",
                "a.cfg:2: burn_in=9 in [net]: max_batches=9 ends the training before learning_rate "

@@ -120,6 +120,16 @@ AMP_TEST(layers_may_leave_fp16_before_the_first_step)
     learn(&d, 500);
 }
 
+/* Behind good steps each layer that leaves counts as one loss that is too high. */
+AMP_TEST(layers_that_leave_fp16_one_after_another_end_the_run)
+{
+    struct amp_divergence d = {0};
+    learn(&d, 500);
+    for (int i = 0; i < 99; i++)
+        CHECK(!amp_divergence_add_demotion(&d, 501) && amp_divergence_suspect(&d));
+    CHECK(amp_divergence_add_demotion(&d, 502));
+}
+
 /* A limit that is twice exceeded by every loss, not by one of 20. */
 AMP_TEST(losses_a_little_above_the_limit_count_once_their_mean_is)
 {

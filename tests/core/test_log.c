@@ -275,6 +275,30 @@ static void start_telling(struct amp_log *log, char **told)
     REQUIRE(log->out);
 }
 
+/* The run goes on without the file, and says so once. */
+AMP_TEST(a_full_disk_ends_the_log)
+{
+    struct amp_log log;
+    struct amp_numbers numbers = {.grad_norm = 1};
+    char *told;
+    start_telling(&log, &told);
+    REQUIRE(!amp_log_open(&log, "/dev/full", err, sizeof err));
+    for (size_t i = 1; i <= 3; i++) {
+        amp_log_step(&log, &scaler);
+        amp_log_iteration(&log, &scaler, i, 9, 1, 4, &numbers);
+        CHECK(!log.json && log.json_failed);
+        CHECK(!amp_log_open(&log, "/dev/full", err, sizeof err) && !log.json);
+    }
+    amp_log_add_evaluation(&log, 3, .5, .25, .3, 1);
+    fflush(log.out);
+    const char *said = strstr(told, "amp_log can no longer be written: No space left on device\n");
+    CHECK(said && !strstr(said + 1, "amp_log"));
+    amp_log_close(&log, &scaler);
+    fclose(log.out);
+    free(told);
+    seconds_now = 0;
+}
+
 AMP_TEST(time_left_has_hours)
 {
     struct amp_log log;

@@ -318,6 +318,9 @@ AMP_TEST(levels_stand_for_keys)
     check_rejected("[net]\nmixed_precision=1\nloss_scale=8\namp_level=O3\n",
                    "a.cfg:3: loss_scale=8: amp_level=O3 in line 4 stands for amp_dtype=fp16, "
                    "loss_scale=1; allowed: one of them");
+    check_rejected("[net]\namp_dtype=bf16\nmixed_precision=1\namp_level=O1\n",
+                   "a.cfg:2: amp_dtype=bf16: amp_level=O1 in line 4 stands for amp_dtype=auto, "
+                   "loss_scale=dynamic; allowed: one of them");
     CHECK_INT(read_line("amp_level=none\nloss_scale=8"), 0);
 }
 

@@ -428,6 +428,7 @@ AMP_TEST(every_number_of_the_report)
         "\n    0 convolutional   16 x 16 x 4        FP16  FP16       ",
         "\n    1 maxpool         8 x 8 x 4          FP32  FP16       ",
         "\n    2 connected       1 x 1 x 4096       FP16  FP32 NCHW  ",
+        "\n    3 softmax         4096               FP32  FP32 NCHW  ",
         "\nmixed precision: 75.0 % of 4.000 GFLOP per image in reduced precision; activation "
         "memory for 2 images per pass: FP32 8.0 MiB, mixed 2.0 MiB (0.25x)\n"
         "mixed precision: checkpoint: backward computes 3 layers again, 25.0 % of forward's "
@@ -446,7 +447,7 @@ AMP_TEST(every_number_of_the_report)
         "\"optimizer\": \"adamw\", \"kept_bytes\": "};
     plan_layers("amp_dtype=fp16\noptimizer=adamw\ndecay_bn=1\nclip_grad_norm=2\nema_alpha=.9",
                 "[conv]\nfilters=4\nsize=3\npad=1\n[maxpool]\nsize=2\nstride=2\n"
-                "[connected]\noutput=4096\n[cost]\n");
+                "[connected]\noutput=4096\n[softmax]\n[cost]\n");
     plan->flop = 4e9, plan->flop_reduced = 3e9, plan->flop_again = 1e9, plan->n_recomputed = 3;
     plan->darknet_bytes = 8 << 20, plan->mixed_bytes = 2 << 20;
     char *text = report_of(false), *object = report_of(true);

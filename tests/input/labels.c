@@ -124,6 +124,17 @@ AMP_TEST(every_edge_counts)
         CHECK_INT(read_text(over[i], strlen(over[i]), &labels), 0);
         CHECK_INT(labels.over_edge, 1);
     }
+    /* 1e-5 is rounding. */
+    for (int side = 0; side < 4; side++)
+        for (int beyond = 0; beyond < 2; beyond++) {
+            char text[80];
+            double over_by = beyond ? 1.1e-5 : .9e-5;
+            double at = side % 2 ? 1 - .25 + over_by : .25 - over_by;
+            snprintf(text, sizeof text, "0 %.9f %.9f .5 .5\n", side < 2 ? at : .5,
+                     side < 2 ? .5 : at);
+            CHECK_INT(read_text(text, strlen(text), &labels), 0);
+            CHECK_INT(labels.over_edge, beyond);
+        }
     static const char whole[] = "0 0.5 0.5 1 1\n0 0.9 0.5 0.2 0.9\n0 0.5 0.9 0.9 0.2\n";
     CHECK_INT(read_text(whole, strlen(whole), &labels), 0);
     CHECK_INT(labels.over_edge, 0);

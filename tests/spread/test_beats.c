@@ -19,6 +19,7 @@ static struct process {
 } processes[MOST];
 static int n;
 static double now, delay; /* of a beat, at most: in ticks a random number of them */
+static double saving;     /* seconds that a save takes */
 static bool cut[MOST][MOST];
 
 static struct flight {
@@ -39,6 +40,7 @@ static void start(int count, double most_delay)
     n = count;
     now = flying = 0;
     delay = most_delay;
+    saving = 1;
     memset(cut, 0, sizeof cut);
     for (int r = 0; r < n; r++) {
         processes[r] = (struct process){.here = true, .left = NEVER, .due = test_uniform(0, 1)};
@@ -80,7 +82,7 @@ static void arrive(void)
     flying = kept;
 }
 
-/* As heartbeat.c does it; saving takes a second. */
+/* As heartbeat.c does it. */
 static void live(int r)
 {
     struct process *p = &processes[r];
@@ -88,7 +90,7 @@ static void live(int r)
     enum amp_beats_verdict verdict = amp_beats_judge(&p->beats);
     if (verdict == AMP_BEATS_SAVE) {
         p->savings += !p->beats.saving;
-        if (!p->beats.saving) p->saved = now + 1;
+        if (!p->beats.saving) p->saved = now + saving;
         p->beats.saving = true;
     }
     if (p->beats.saving && now >= p->saved) p->beats.own.saved = true;
@@ -269,6 +271,22 @@ AMP_TEST(a_saver_that_hangs_keeps_nobody)
     for (int i = 0; i < 11; i++)
         amp_beats_pass(&processes[0].beats, 1, host);
     CHECK_INT(amp_beats_judge(&processes[0].beats), AMP_BEATS_LEAVE);
+    end();
+}
+
+/* A large network on a slow disk: all wait as long as the saver beats. */
+AMP_TEST(a_save_may_take_longer_than_the_timeout)
+{
+    start(3, .2);
+    saving = 2.5 * TIMEOUT;
+    run(3);
+    amp_beats_end(&processes[2].beats, false, "no memory", host);
+    double since = now;
+    run(60);
+    CHECK_INT(processes[0].savings, 1);
+    CHECK(processes[0].beats.own.saved);
+    for (int r = 0; r < 3; r++)
+        CHECK(processes[r].left >= since + saving);
     end();
 }
 
