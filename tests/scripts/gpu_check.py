@@ -245,10 +245,14 @@ def test_joined():
 
 
 def test_sanitizer(folder):
-    """Our kernels, by their name, in every program; each has its part of the time."""
+    """Our kernels, by their name, in every program; each has its part of the time, the hardest three parts."""
     stand_ins(folder)
+    make_executable(folder / "path/timeout", f"""#!/bin/sh
+[ "$4" != {folder}/path/compute-sanitizer ] || echo asked for $3 s
+exec {shutil.which("timeout")} "$@"
+""")
     make_executable(folder / "path/compute-sanitizer", SANITIZER +
-                    "case $* in *_copy*) exit 9;; *memcheck*_conv) exec sleep 60;; esac\n")
+                    "case $* in *_copy*) echo FAILED it: 3; exit 9;; *memcheck*_conv) exec sleep 60;; esac\n")
     make_executable(folder / "binaries/tests/test_conformance_gpu_image_gradient", "#!/bin/sh\n")
     done, stages = check_with(folder, "--budget", "24", "--stages", "racecheck,memcheck")
     assert done.returncode == 1 and stages == {"memcheck": "FAIL", "racecheck": "skipped"}, (stages, done)
@@ -259,10 +263,13 @@ def test_sanitizer(folder):
     assert "small.cfg none --gpu 0" in lines[0], said
     assert lines[1].startswith("========= 1 ") and lines[1].endswith("_conv conv_forward_of_images"), said
     assert [line.split("_gpu_")[-1] for line in lines[2:]] == ["image_gradient", "conv", "copy"], said
-    assert "copy: exit status 9" in said, said  # it had its time beside a program that never ends
-    _, stages = check_with(folder, "--stages", "racecheck")
+    assert "copy: exit status 9" in said and "\nFAILED it: 3\n" in said, said  # beside a program that never ends
+    assert re.search(r"(?m)^seed \d+$", said), said
+    _, stages = check_with(folder, "--budget", "303", "--stages", "racecheck")
     said = log_of(folder)["racecheck"]
     assert stages["racecheck"] == "FAIL" and "bench_step" not in said and "image_gradient" in said, said
+    parts = [int(seconds) / 300 for seconds in re.findall(r"asked for (\d+) s", said)]  # nobody needs his
+    assert all(.8 * part < asked <= part for asked, part in zip(parts, (3 / 8, 3 / 5, 1 / 2, 1))), parts
     make_executable(folder / "path/compute-sanitizer", "#!/bin/sh\n")
     _, stages = check_with(folder, "--stages", "racecheck")
     assert stages["racecheck"] == "FAIL", stages  # what is known is not lost to a sanitizer that is too old
