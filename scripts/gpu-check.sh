@@ -9,7 +9,8 @@
 #   --budget     seconds in all (default: 530; --quick: 420)
 #   --stages     only these
 #   --binaries   a folder or tarball made by scripts/gpu-pack.sh, or a build folder (default: build/cuda)
-#   --plans      start with the plans of convolutions in this file, which is another run's GPU-DATE.plans
+#   --plans      start with the plans of convolutions in this file, which is another run's GPU-DATE.plans. It also says
+#                what that run tried when it ended, so that an engine that hangs costs one run
 #   --out        folder for the results (default: measurements): GPU-DATE.json, .md, .log and .plans. They are
 #                written after every stage, so a run that is cut off keeps what it has. Another run on the same
 #                day, machine and commit adds to the record; a stage that runs again replaces itself, and runs of
@@ -74,6 +75,7 @@ fail() {
 }
 
 quick=0
+said_quick=
 budget=
 usual_budget=530
 stages=
@@ -82,7 +84,7 @@ plans=
 out=$root/measurements
 while [ $# -gt 0 ]; do
     case "$1" in
-    --quick) quick=1 ;;
+    --quick) quick=1 said_quick=' --quick' ;;
     --budget) budget=${2:?--budget needs seconds} && shift ;;
     --stages) stages=${2:?--stages needs names} && shift ;;
     --binaries) binaries=${2:?--binaries needs a folder or tarball} && shift ;;
@@ -111,6 +113,7 @@ fi
 
 [ "$quick" = 0 ] || usual_budget=420
 asked_binaries=$binaries
+for_bench="$*"
 budget=${budget:-$usual_budget}
 started=$(date +%s)
 work=$(mktemp -d)
@@ -190,11 +193,12 @@ make_plan() {
     echo "plan, in seconds by estimate: ${said#, }; $later of $budget"
 }
 
-# command_for NAME...: what runs these stages with the plans that this run leaves.
+# command_for NAME...: what runs these stages as they were asked for, with the plans that this run leaves.
 command_for() {
     kept=$(ls -t "$out"/*.plans 2>/dev/null | head -n 1)
-    echo "sh scripts/gpu-check.sh${kept:+ --plans $kept} --binaries $asked_binaries --out $out" \
-        "--stages $(echo "$@" | tr ' ' ,)"
+    case " $* " in *" bench "*) arguments=${for_bench:+ -- $for_bench} ;; *) arguments= ;; esac
+    echo "sh scripts/gpu-check.sh$said_quick${kept:+ --plans $kept}" \
+        "--binaries $asked_binaries --out $out --stages $(echo "$@" | tr ' ' ,)$arguments"
 }
 
 # note NAME RESULT SECONDS REASON
@@ -238,7 +242,7 @@ stage() {
         return
     fi
     libraries=
-    [ "$program" = - ] || libraries=$(ldd "$binaries/$program" "$binaries"/lib/*.so* 2>&1 |
+    [ "$program" = - ] || libraries=$(ldd "$binaries/$program" 2>&1 |
         awk '/not found/ { print $1 }' | sort -u | tr '\n' ' ')
     if [ -n "$libraries" ]; then
         cut=$((cut + 1))
@@ -304,7 +308,7 @@ else
     stage profile bin/darknet python3 "$root/tests/gpu/profile.py" "$darknet"
     stage memcheck - sh "$part" sanitize memcheck
     stage racecheck - sh "$part" sanitize racecheck
-    stage engines - sh "$part" engines
+    stage engines tests/test_conformance_gpu_conv sh "$part" engines
 fi
 stage leaky-slope tests/gpu_leaky_slope sh "$part" leaky_slope
 for name in $left_out; do

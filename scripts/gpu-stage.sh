@@ -150,9 +150,9 @@ find_sanitizer() {
 }
 
 # sanitize TOOL: every kernel of our own, which have ampk_ in their names. The libraries' kernels run as they are:
-# to watch them takes too long, and they order their accesses in ways that racecheck does not know. Each program
-# has an equal part of the time that is left. First the two kernels that order their accesses in the hardest way;
-# memcheck begins with two steps of the small net, which alone has recordings.
+# to watch them takes too long, and they order their accesses in ways that racecheck does not know. First the two
+# kernels that order their accesses in the hardest way; memcheck begins with two steps of the small net, which alone
+# has recordings. These have three shares of the time that is left, every other program one.
 sanitize() {
     tool=$1
     export AMPK_CUDA_UNTIMED=1
@@ -166,28 +166,30 @@ sanitize() {
         return 77
     fi
     fresh_inputs
-    to_come=$(($(programs | wc -l) + 1))
+    echo "seed $AMP_TEST_SEED"
+    shares=$(($(programs | wc -l) + 5))
     if [ "$tool" = memcheck ]; then
-        to_come=$((to_come + 1))
+        shares=$((shares + 3))
         sed -e 's/^batch=.*/batch=4/' -e 's/^\[net\]/[net]\nmixed_precision=1/' \
             "$root/cfg/small160.cfg" >"$work/small.cfg"
-        under_sanitizer bench_step "$binaries/bin/bench_step" "$work/small.cfg" none --gpu 0 --steps 1 --warmup 1
+        under_sanitizer 3 bench_step "$binaries/bin/bench_step" "$work/small.cfg" none --gpu 0 --steps 1 --warmup 1
     fi
     export AMPK_CUDA_IMAGE_FORWARD=1
-    under_sanitizer image_conv "$conv" conv_forward_of_images
+    under_sanitizer 3 image_conv "$conv" conv_forward_of_images
     unset AMPK_CUDA_IMAGE_FORWARD
     for program in $(programs | grep _image_gradient) $(programs | grep -v _image_gradient); do
-        under_sanitizer "${program##*_gpu_}" "$program"
+        case $program in *_image_gradient) share=3 ;; *) share=1 ;; esac
+        under_sanitizer $share "${program##*_gpu_}" "$program"
     done
     finish "$tool"
 }
 
-# under_sanitizer NAME PROGRAM ARGUMENT...: what the sanitizer says of it, or its own last words.
+# under_sanitizer SHARES NAME PROGRAM ARGUMENT...: what the sanitizer says of it, and its own last words.
 under_sanitizer() {
-    called=$1
-    shift
-    part=$(part_of_it 1 $to_come)
-    to_come=$((to_come - 1))
+    called=$2
+    part=$(part_of_it $1 $shares)
+    shares=$((shares - $1))
+    shift 2
     can_start "$called" "$1" || return
     attempt "$called" "$part" "$sanitizer" --tool "$tool" --kernel-name kns=ampk_ --error-exitcode 9 \
         --report-api-errors no --print-limit 20 "$@" >"$work/$tool.out" 2>&1
@@ -195,11 +197,8 @@ under_sanitizer() {
         echo "compute-sanitizer does not support this device or machine"
         exit 77
     fi
-    if grep -q '=========' "$work/$tool.out"; then
-        grep -e '=========' -e "^$called" "$work/$tool.out"
-    else
-        tail -n 20 "$work/$tool.out"
-    fi
+    grep '=========' "$work/$tool.out"
+    grep -v '=========' "$work/$tool.out" | tail -n 20
 }
 
 # properties: cuDNN's device properties into a file.

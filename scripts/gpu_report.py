@@ -159,6 +159,7 @@ def add_to(old, record):
 
 # ---- files ----
 
+FIRST_LINE = "darknet-amp plans, version 1"  # of a plan file
 LOG = re.compile(r"^==== ([a-z-]+)\n", re.MULTILINE)
 
 
@@ -171,6 +172,22 @@ def logs(work, old):
     return "".join(f"==== {name}\n{text}" for name, text in said.items())
 
 
+def checksum(text):
+    """As kernels/cuda/libs/plan_cache.c has it."""
+    found = 0xcbf29ce484222325
+    for byte in text.encode():
+        found = (found ^ byte) * 0x100000001b3 % 2**64
+    return f"{found:016x}"
+
+
+def tried(kept):
+    """{key: line} of what programs tried when they ended, perhaps by a hang, and no later program has taken up: as
+    that would, it is kept as faulted. Else a hang in the last stage of a run would meet the next run again."""
+    texts = [path.read_text(errors="replace") for path in sorted(kept.parent.glob(f"{kept.name}.trying.*"))]
+    keys = [text.split("\t")[1] for text in texts if text.count("\t") == 2 and text[:16] == checksum(text[17:])]
+    return {key: "\t".join([checksum(f"{key}\tfaulted"), key, "faulted"]) for key in keys}
+
+
 def plans(kept, old):
     """The lines of both plan files, one for every key: a checksum, the key, and the plan."""
     lines = {}
@@ -178,7 +195,10 @@ def plans(kept, old):
         for line in path.read_text(errors="replace").split("\n") if path.exists() else []:
             if line:
                 lines["\t".join(line.split("\t")[1:2]) or line] = line
-    return "".join(f"{line}\n" for line in lines.values())
+    hung = tried(kept)
+    if hung and not lines:
+        lines[FIRST_LINE] = FIRST_LINE
+    return "".join(f"{line}\n" for line in {**lines, **hung}.values())
 
 
 def page(record):

@@ -278,7 +278,8 @@ def test_beside_torch(folder):
     (run,) = record["runs"]
     near(run["ratios"]["fastest torch / fixed"]["median"], 1.2)
     assert run["fastest_torch"] == ["torch-autotune-bf16"] * 2, run
-    assert "| fastest torch / fixed | 1.20 | >= 1.2 |" in page, page
+    assert ("| fastest torch / fixed | 1.20 | >= 1.2 | met, without torch-graphs, torch-compile, torch-autotune, "
+            "torch-bf16, torch-graphs-bf16, torch-compile-bf16 |\n") in page, page  # which may be faster
     assert "of torch, torch-autotune-bf16: torch-autotune-bf16, torch-autotune-bf16." in page, page
 
     done, record, page = bench(folder, "fixed,torch-graphs,torch-compile", "--batches", "4", "--rounds", "1",
@@ -320,6 +321,10 @@ def test_bars():
     said = bench_report.loader_lines({"end_to_end": {"images_per_second": 600.},
                                       "contestants": {"fp16": {"images_per_second": 800.}}})[1]
     assert said.endswith("600 images/s; the step alone (fp16): 800, so 75% of it."), said
+    fastest = [{"what": "fastest torch / fixed", "value": 1.3, "bar": ">= 1.2", "met": met} for met in (True, False)]
+    said = [[line.split(" | ")[-1] for line in bench_report.bar_lines({"bars": fastest, "torch_left_out": missing})[3:]]
+            for missing in ([], ["torch-graphs"])]
+    assert said == [["met |", "**missed** |"], ["met, without torch-graphs |", "**missed** |"]], said
     lines = bench_report.bar_lines({"bars": listed})
     assert "| memory, fp16 / stock | 0.39 | <= 0.4 | met |" in lines, lines
     assert "| memory from the start, fixed / torch | 1.03 | - | - |" in lines, lines

@@ -70,14 +70,14 @@ echo "$AMPK_CUDA_UNTIMED,$ways: conv $1"
 """)
 
 
-def check_with(folder, *arguments, binaries=None, more=()):
+def check_with(folder, *arguments, binaries=None, more=(), stdout=subprocess.PIPE):
     """What it said and its exit status, and the stages of the one report."""
     environment = {**os.environ, "PATH": f"{folder}/path:{os.environ['PATH']}"}
     environment.pop("HOME", None)
     environment.pop("XDG_CACHE_HOME", None)
     done = subprocess.run(["sh", ROOT / "scripts/gpu-check.sh", *arguments, "--binaries",
                            binaries or folder / "binaries", "--out", folder / "out", *more], text=True,
-                          capture_output=True, env=environment)
+                          stdout=stdout, stderr=subprocess.PIPE, env=environment)
     found = [json.loads(path.read_text()) for path in (folder / "out").glob("h200-*.json")]
     assert len(found) < 2, found
     return done, {stage["name"]: stage["result"] for stage in found[0]["stages"]} if found else None
@@ -160,6 +160,10 @@ def test_plan(folder):
     done, _ = check_with(folder, "--quick", more=["--", "--models", "small160"])
     planned, total, budget = seconds_of_plan(done.stdout)
     assert total <= .8 * budget and budget <= 420 and "left out" not in done.stdout, done.stdout
+    # As it was asked for.
+    done, _ = check_with(folder, "--quick", "--budget", "9", more=["--", "--models", "small160"])
+    assert "sh scripts/gpu-check.sh --quick --plans " in done.stdout, done.stdout
+    assert "--stages conformance,bench,loss-curves,leaky-slope -- --models small160\n" in done.stdout, done.stdout
 
 
 def test_first_import(folder):
@@ -181,10 +185,41 @@ exit 1
     assert not (folder / "imported").exists()  # of no use there
 
 
+def test_written_after_each_stage(folder):
+    """What a run that is ended has said and written: here the second stage looks for the first one's."""
+    stand_ins(folder)
+    make_executable(folder / "binaries/tests/gpu_leaky_slope", f"""#!/bin/sh
+grep '^device-properties  *pass' {folder}/said && grep '"device-properties".*"pass"' {folder}/out/h200-*.json &&
+    grep device-properties {folder}/out/h200-*.md && grep deviceName {folder}/out/h200-*.log
+""")
+    with open(folder / "said", "w") as said:
+        check_with(folder, "--stages", "device-properties,leaky-slope", stdout=said)
+    assert "0 failures, 0 cut off" in (folder / "said").read_text(), log_of(folder)
+
+
+def test_hang(folder):
+    """What the last program tried when it was ended is in the plans, whoever takes them up; what is damaged is not."""
+    stand_ins(folder)
+    (folder / "kept.plans").write_text("darknet-amp plans, version 1\n0\tkey\tvalue\n")
+    for name, text in (("0", ""), ("1", "2ac583b951c9cd3f\tA GPU, 9.0; forward; cudnn 5=0\t"),
+                       ("2", "2ac583b951c9cd3f\tA GPU, 9.0; forward; cudnn 6=0\t"), ("3", "nothing")):
+        make_executable(folder / f"slot{name}", text)
+    make_executable(folder / "binaries/tests/gpu_leaky_slope",
+                    "#!/bin/sh\nfor i in 0 1 2 3; do "
+                    f"cp {folder}/slot$i $XDG_CACHE_HOME/darknet-amp/plans.trying.$i; done\n")
+    check_with(folder, "--stages", "leaky-slope", "--plans", folder / "kept.plans")
+    (plans,) = (folder / "out").glob("*.plans")
+    assert plans.read_text() == ("darknet-amp plans, version 1\n0\tkey\tvalue\n"
+                                 "cfa2c791469abc90\tA GPU, 9.0; forward; cudnn 5=0\tfaulted\n"), plans.read_text()
+
+
 def test_missing_library(folder):
     """It ends what needs it, and nothing else."""
     stand_ins(folder)
-    stages = ["--stages", "device-properties,conformance,memcheck,leaky-slope"]
+    (folder / "missing").write_text("libdarknet.so")
+    done, ended = check_with(folder, "--stages", "device-properties")
+    assert ended == {"device-properties": "pass"}, (ended, done)
+    stages = ["--stages", "device-properties,conformance,memcheck,engines,leaky-slope", "--budget", "900"]
     (folder / "missing").write_text("gpu_leaky_slope")
     done, ended = check_with(folder, *stages)
     assert ended["device-properties"] == "pass" and ended["leaky-slope"] == "skipped", (ended, done)
@@ -192,7 +227,7 @@ def test_missing_library(folder):
     (folder / "missing").write_text("gpu_copy")
     shutil.rmtree(folder / "out")
     done, ended = check_with(folder, *stages)
-    assert ended == {"device-properties": "pass", "conformance": "cut off", "memcheck": "cut off",
+    assert ended == {"device-properties": "pass", "conformance": "cut off", "memcheck": "cut off", "engines": "pass",
                      "leaky-slope": "pass"} and done.returncode == 75, (ended, done)
     assert "; cannot start: copy (without libcudnn.so.9 )" in log_of(folder)["conformance"], log_of(folder)
     (folder / "missing").write_text(".")
@@ -245,10 +280,14 @@ def test_joined():
 
 
 def test_sanitizer(folder):
-    """Our kernels, by their name, in every program; each has its part of the time."""
+    """Our kernels, by their name, in every program; each has its part of the time, the hardest three parts."""
     stand_ins(folder)
+    make_executable(folder / "path/timeout", f"""#!/bin/sh
+[ "$4" != {folder}/path/compute-sanitizer ] || echo asked for $3 s
+exec {shutil.which("timeout")} "$@"
+""")
     make_executable(folder / "path/compute-sanitizer", SANITIZER +
-                    "case $* in *_copy*) exit 9;; *memcheck*_conv) exec sleep 60;; esac\n")
+                    "case $* in *_copy*) echo FAILED it: 3; exit 9;; *memcheck*_conv) exec sleep 60;; esac\n")
     make_executable(folder / "binaries/tests/test_conformance_gpu_image_gradient", "#!/bin/sh\n")
     done, stages = check_with(folder, "--budget", "24", "--stages", "racecheck,memcheck")
     assert done.returncode == 1 and stages == {"memcheck": "FAIL", "racecheck": "skipped"}, (stages, done)
@@ -259,10 +298,13 @@ def test_sanitizer(folder):
     assert "small.cfg none --gpu 0" in lines[0], said
     assert lines[1].startswith("========= 1 ") and lines[1].endswith("_conv conv_forward_of_images"), said
     assert [line.split("_gpu_")[-1] for line in lines[2:]] == ["image_gradient", "conv", "copy"], said
-    assert "copy: exit status 9" in said, said  # it had its time beside a program that never ends
-    _, stages = check_with(folder, "--stages", "racecheck")
+    assert "copy: exit status 9" in said and "\nFAILED it: 3\n" in said, said  # beside a program that never ends
+    assert re.search(r"(?m)^seed \d+$", said), said
+    _, stages = check_with(folder, "--budget", "303", "--stages", "racecheck")
     said = log_of(folder)["racecheck"]
     assert stages["racecheck"] == "FAIL" and "bench_step" not in said and "image_gradient" in said, said
+    parts = [int(seconds) / 300 for seconds in re.findall(r"asked for (\d+) s", said)]  # nobody needs his
+    assert all(.8 * part < asked <= part for asked, part in zip(parts, (3 / 8, 3 / 5, 1 / 2, 1))), parts
     make_executable(folder / "path/compute-sanitizer", "#!/bin/sh\n")
     _, stages = check_with(folder, "--stages", "racecheck")
     assert stages["racecheck"] == "FAIL", stages  # what is known is not lost to a sanitizer that is too old
@@ -453,7 +495,7 @@ test_no_gpu()
 test_arguments()
 test_joined()
 for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_plan, test_first_import,
-             test_missing_library, test_without_mpi, test_benches, test_sanitizer, test_added_to, test_cut_off, test_fault,
-             test_unpacking, test_pack, test_report, test_other_records):
+             test_written_after_each_stage, test_hang, test_missing_library, test_without_mpi, test_benches,
+             test_sanitizer, test_added_to, test_cut_off, test_fault, test_unpacking, test_pack, test_report, test_other_records):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))

@@ -2,6 +2,7 @@
  * multiply column-major matrices as its documentation says. */
 #include "kernels/cuda/libs/libraries.h"
 #include "tests/rig/harness.h"
+#include "tests/rig/files.h"
 
 /* ---- in place of cuBLASLt ---- */
 
@@ -254,6 +255,27 @@ static void check_problem(const struct ampk_tc_problem *p)
         if (result[i] != expected[i])
             TEST_FAIL("pass %d: element %zu is %g, expected %g", p->pass, i, result[i],
                       expected[i]);
+    ampk_gemm_destroy(gemm);
+}
+
+/* The first test, because it is said once. */
+AMP_TEST(a_check_that_refuses_what_is_named_is_reported_once)
+{
+    static const struct ampk_conv_shape shape = {
+        2, 8, 3, 5, 12, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP32, false, false, false};
+    struct ampk_tc_problem p = ampk_conv_problem(&shape, AMPK_TC_FORWARD, AMPK_FP32, false);
+    char why[100], said[1000] = "";
+    cublasLtMatmulAlgo_t algorithms[8];
+    struct ampk_gemm *gemm = ampk_gemm_create(&p, why, sizeof why);
+    REQUIRE(gemm != NULL);
+    CHECK_INT(ampk_gemm_candidates(NULL, gemm, 1000, algorithms, 8), 2);
+    struct capture c = capture_begin(2);
+    for (int i = 0; i < 2; i++)
+        ampk_gemm_workspace(NULL, gemm, &algorithms[1], 1000);
+    capture_end(c, said, sizeof said);
+    CHECK_STR(said,
+              "darknet-amp: cublasLtMatmulAlgoCheck refuses what cuBLASLt's heuristics name; it is "
+              "tried all the same (reported once)\n");
     ampk_gemm_destroy(gemm);
 }
 
