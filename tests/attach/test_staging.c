@@ -233,6 +233,76 @@ AMP_TEST(memory_is_asked_for_once)
     free_rows();
 }
 
+/* Two in hand at once, then the larger one again. */
+AMP_TEST(the_one_with_room_is_used_again)
+{
+    static const enum ampk_dtype types[] = {AMPK_FP16, AMPK_FP32};
+    struct amp_staged d;
+    make_rows();
+    for (int first = 0; first < 2; first++) {
+        float *others[IMAGES];
+        memcpy(others, rows, sizeof others);
+        amp_staging_start();
+        CHECK(is_staged(IMAGES, INPUTS, types[first], &d));
+        struct amp_staging *s = amp_staging_open(IMAGES, shape, types[!first]);
+        REQUIRE(s);
+        for (int k = 0; k < IMAGES; k++)
+            amp_staging_fill(s, k, others[k], INPUTS);
+        amp_staging_close(s, others);
+        amp_staging_drop(rows);
+        amp_staging_drop(others);
+        asked = 0;
+        CHECK(is_staged(IMAGES, INPUTS, AMPK_FP32, &d));
+        CHECK_INT(asked, 0);
+        amp_staging_drop(rows);
+        amp_staging_tidy();
+    }
+    CHECK_INT(locked, 0);
+    free_rows();
+}
+
+static struct amp_staging *begin_batch(float **of)
+{
+    struct amp_staging *s = amp_staging_open(IMAGES, shape, AMPK_FP32);
+    REQUIRE(s);
+    memcpy(of, rows, sizeof rows);
+    for (int k = 0; k < IMAGES; k++)
+        amp_staging_fill(s, k, of[k], INPUTS);
+    return s;
+}
+
+/* Wherever its memory is, and never one that is still loading. */
+AMP_TEST(the_next_batch_is_the_next_in_number)
+{
+    float *of[3][IMAGES];
+    struct amp_staged d[3], next;
+    make_rows();
+    amp_staging_start();
+    for (int i = 0; i < 3; i++) {
+        amp_staging_close(begin_batch(of[i]), of[i]);
+        REQUIRE(amp_staging_find(of[i], IMAGES, &d[i]));
+        CHECK_INT(d[i].batch, d[0].batch + (uint64_t)i);
+    }
+    for (int i = 0; i < 3; i++) { /* the memory of each is used again in turn */
+        uint64_t last = d[0].batch + 2 + (uint64_t)i;
+        amp_staging_drop(of[i]);
+        struct amp_staging *s = begin_batch(of[i]);
+        CHECK(!amp_staging_find(of[i], IMAGES, &next));
+        CHECK(!amp_staging_foresee(last, 0, IMAGES, &next));
+        amp_staging_close(s, of[i]);
+        for (uint64_t after = last - 2; after <= last; after++) {
+            CHECK(amp_staging_foresee(after, 0, IMAGES, &next));
+            CHECK_INT(next.batch, after + 1);
+        }
+        CHECK(!amp_staging_foresee(last + 1, 0, IMAGES, &next));
+    }
+    for (int i = 0; i < 3; i++)
+        amp_staging_drop(of[i]);
+    amp_staging_tidy();
+    CHECK_INT(locked, 0);
+    free_rows();
+}
+
 /* The last test: what was refused once is not asked for again in the whole program. */
 AMP_TEST(memory_that_is_refused_is_said_once_and_less_is_asked_for)
 {

@@ -387,6 +387,42 @@ static void check_structure(const char *text, const char *message)
     amp_cfg_free(file);
 }
 
+/* One number, each in its kind of key: Darknet's int has 32 bits, its float less than a double. */
+AMP_TEST(numbers_of_the_wrong_kind)
+{
+#define WHOLE "a whole number of 32 bits"
+#define MANY  ", or several with commas between them"
+    static const struct {
+        const char *key, *good, *bad, *allowed;
+    } cases[] = {
+        {"max_batches", "0 2147483647 -2147483648", "2147483648 -2147483649 1.5 1e3 4x .", WHOLE},
+        {"learning_rate", "0 .5 3.4e38 1.2e-38", "3.5e38 -3.5e38 nan inf 1x ,", "a finite number"},
+        {"steps", "4 4,2147483647", "2147483648 4.5 x", WHOLE MANY},
+        {"scales", ".1 .1,3e38", "4e38 .1x", "a finite number" MANY},
+        {"subdivisions", "1 16", "0 -1 2.5 4x 2147483648", "a divisor of batch, at least 1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int bad = 0; bad < 2; bad++) {
+            char values[80], text[200], begin[200];
+            strcpy(values, bad ? cases[i].bad : cases[i].good);
+            for (char *value = strtok(values, " "); value; value = strtok(NULL, " ")) {
+                snprintf(text, sizeof text, "[net]\n%s=%s\n", cases[i].key, value);
+                snprintf(begin, sizeof begin, "a.cfg:2: %s=%s in [net]: ", cases[i].key, value);
+                struct amp_cfg_file *file =
+                    amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+                REQUIRE(file != NULL);
+                err[0] = '\0';
+                if (amp_cfg_values_check(file, err, sizeof err) != -bad)
+                    TEST_FAIL("%s=%s: %s", cases[i].key, value, err);
+                CHECK(!bad ||
+                      (!strncmp(err, begin, strlen(begin)) && strstr(err, cases[i].allowed)));
+                amp_cfg_free(file);
+            }
+        }
+    check_structure("[net]\nsteps=4,2.5\n",
+                    "a.cfg:2: steps=4,2.5 in [net]: \"2.5\"; allowed: " WHOLE MANY);
+    check_structure("[net]\nmixed_precision=1\nsubdivisions=auto\n", "");
+}
+
 AMP_TEST(anchors_beyond_the_last_are_told)
 {
     check_structure("[net]\n[region]\nnum=3\nanchors=1,2,3,4,5,6,7\n",

@@ -243,4 +243,18 @@ AMP_TEST(layers_leaving_fp16_now_and_then_are_not)
     CHECK(amp_demotions_add(&e, 195, 20)); /* after 180 and 190 */
 }
 
+/* Wherever the one number is, and whatever lies behind the last. */
+AMP_TEST(every_number_must_be_finite)
+{
+    static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    float x[40];
+    for (size_t n = 0; n < 38; n++)
+        for (size_t k = 0; k <= n; k++) {
+            for (size_t i = 0; i < 40; i++)
+                x[i] = i < n ? (float)test_uniform(-3.4e38, 3.4e38) : NAN;
+            if (k < n) x[k] = bad[test_random() % 4];
+            if (amp_all_finite(x, n) != (k == n)) TEST_FAIL("number %zu of %zu", k, n);
+        }
+}
+
 AMP_TEST_MAIN

@@ -568,6 +568,29 @@ AMP_TEST(resuming_keeps_to_the_settings_of_the_new_run)
     CHECK_NEAR(s.scale, 16777216, 0);
 }
 
+/* Also with a scale that is fixed now. */
+AMP_TEST(resuming_goes_on_counting)
+{
+    const struct amp_scaler stopped = {.dynamic = true,
+                                       .reduced = true,
+                                       .scale = 64,
+                                       .redone = 1,
+                                       .skipped = 2,
+                                       .applied = 3,
+                                       .grown = 4,
+                                       .backed_off = 5,
+                                       .floor_skips = 6,
+                                       .tracker = 7};
+    for (int fixed = 0; fixed < 2; fixed++) {
+        start(fixed ? "loss_scale=8" : "");
+        amp_scaler_resume(&s, &stopped);
+        CHECK(s.redone == 1 && s.skipped == 2 && s.applied == 3 && s.grown == 4);
+        CHECK(s.backed_off == 5 && s.floor_skips == 6);
+        CHECK_INT(s.tracker, fixed ? 0 : 7);
+        CHECK_NEAR(s.scale, fixed ? 8 : 64, 0);
+    }
+}
+
 AMP_TEST(random_events_follow_the_rules)
 {
     for (int round = 0; round < 300; round++) {
