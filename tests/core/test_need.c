@@ -215,6 +215,19 @@ AMP_TEST(what_fits_in_each)
     CHECK(fit.subdivisions == 6 && fit.images == 2);
     CHECK_INT(amp_fit_batch(&a.fitter, each_takes(&a, 5, 25, 5), &fit, err, sizeof err), 0);
     CHECK(fit.subdivisions == 5 && fit.batch % 5 == 0 && fit.images <= 5);
+    /* From the cfg's share of 12, halved and doubled. */
+    for (int n = 1; n <= 5; n++) {
+        int images = (12 + n - 1) / n;
+        size_t room = each_takes(&a, n, n, n) + test_random() % each_takes(&a, n, 60 * n, n);
+        while (each_takes(&a, n, n * images, n) > room)
+            images /= 2;
+        while (each_takes(&a, n, 2 * n * images, n) <= room)
+            images *= 2;
+        a.fitter.processes = n;
+        CHECK_INT(amp_fit_batch(&a.fitter, room, &fit, err, sizeof err), 0);
+        CHECK_INT(fit.batch, n * images);
+        CHECK_INT(fit.images, images);
+    }
     a.options.sync_bn = true;
     a.fitter.processes = 3;
     size_t four = each_takes(&a, 3, 12, 4), six = each_takes(&a, 3, 12, 6);

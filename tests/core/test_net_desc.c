@@ -407,6 +407,76 @@ AMP_TEST(impossible_layers_are_errors)
                 "freeze=1 in all layers but one, at most");
 }
 
+/* Weights without biases, and twice as many multiplications as each of them makes for one image. */
+AMP_TEST(work_of_each_kind)
+{
+    static const struct {
+        const char *layer;
+        size_t weights, places; /* where each weight is used */
+    } cases[] = {
+        {"[conv]\nfilters=6\nsize=3\nstride=2\npad=1\n", 6 * 8 * 9, 16 * 12},
+        {"[conv]\nfilters=6\nsize=3\npad=1\ngroups=2\n", 6 * 4 * 9, 32 * 24},
+        {"[deconvolutional]\nfilters=5\nsize=2\nstride=2\n", 5 * 8 * 4, 32 * 24},
+        {"[local]\nfilters=2\nsize=3\npad=1\n", 32 * 24 * 2 * 8 * 9, 1},
+        {"[connected]\noutput=7\n", 32 * 24 * 8 * 7, 1},
+        {"[rnn]\noutput=7\n", 32 * 24 * 8 * 7 + 2 * 7 * 7, 1},
+        {"[gru]\noutput=7\n", 3 * (32 * 24 * 8 * 7 + 7 * 7), 1},
+        {"[lstm]\noutput=7\n", 4 * (32 * 24 * 8 * 7 + 7 * 7), 1},
+        {"[crnn]\nhidden_filters=3\noutput_filters=5\n", 9 * (8 * 3 + 3 * 3 + 3 * 5), 32 * 24},
+        {"[maxpool]\nsize=2\nstride=2\n", 0, 1},
+        {"[upsample]\nstride=2\n", 0, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[300];
+        snprintf(text, sizeof text, WIDE "%s", cases[i].layer); /* of 8 channels, too */
+        struct amp_net_desc *net = describe_layers(text);
+        if (!net) TEST_FAIL("%s: %s", text, err);
+        if (!net) continue;
+        const struct amp_layer_desc *l = &net->layers[net->n - 1];
+        if (l->n_weights != cases[i].weights ||
+            l->forward_flop != 2. * (double)cases[i].weights * (double)cases[i].places)
+            TEST_FAIL("%s: %zu weights, %g FLOP", cases[i].layer, l->n_weights, l->forward_flop);
+        forget(net);
+    }
+}
+
+/* Behind a convolution that learns. */
+static void check_allowed(const char *layer, const char *key, bool allowed)
+{
+    char text[300], begin[40];
+    snprintf(text, sizeof text, "[conv]\nfilters=8\n%s%s=1\n[conv]\nfilters=4\n", layer, key);
+    struct amp_net_desc *net = describe_layers(text);
+    snprintf(begin, sizeof begin, "%s=1 in [", key);
+    if (allowed != (net != NULL) || (!allowed && !strstr(err, begin)))
+        TEST_FAIL("%s%s=1: %s", layer, key, net ? "accepted" : err);
+    forget(net);
+}
+
+AMP_TEST(layers_that_may_rest_or_be_computed_again)
+{
+    static const struct {
+        const char *layer;
+        bool freeze, checkpoint;
+    } cases[] = {{"[conv]\nfilters=4\n", true, true},
+                 {"[conv]\nfilters=4\nbinary=1\n", false, false},
+                 {"[conv]\nfilters=4\nxnor=1\n", false, false},
+                 {"[deconvolutional]\nfilters=4\nsize=2\nstride=2\n", true, true},
+                 {"[local]\nfilters=2\nsize=1\n", true, true},
+                 {"[maxpool]\nsize=2\nstride=2\n", false, true},
+                 {"[avgpool]\n", false, true},
+                 {"[route]\nlayers=-1\n", false, true},
+                 {"[shortcut]\nfrom=-1\n", false, true},
+                 {"[upsample]\nstride=2\n", false, true},
+                 {"[reorg]\nstride=2\n", false, true},
+                 {"[dropout]\n", false, true},
+                 {"[activation]\nactivation=relu\n", false, true},
+                 {"[batchnorm]\n", false, false},
+                 {"[crnn]\nhidden_filters=3\noutput_filters=5\n", false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_allowed(cases[i].layer, "freeze", cases[i].freeze);
+        check_allowed(cases[i].layer, "checkpoint", cases[i].checkpoint);
+    }
+}
+
 /* One layer's matrix or kernels; of a layer with several, each in turn is the one too large. */
 static void check_weights_bound(const char *layer, const char *keys)
 {
