@@ -398,6 +398,9 @@ AMP_TEST(odd_values)
     REQUIRE(c);
     save(c, 0);
     CHECK(!says("nan") && !says("inf"));
+    CHECK(says(" class=\"end loss\">0.8</text>") &&
+          says("M78 96.0H1030\"/><text x=\"70\" y=\"100.0\" class=\"end loss\">1<"));
+    CHECK(!says("loss scale") && !says("2^") && !says("%</text>\n<text x=\"1038"));
     amp_chart_add_loss(c, 1, NAN, NAN, 0);
     amp_chart_add_loss(c, 2, INFINITY, 1, 0);
     amp_chart_add_loss(c, 3, 0, 0, 0);

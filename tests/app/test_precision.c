@@ -449,7 +449,16 @@ AMP_TEST(readers_are_named_for_a_delta_in_fp32)
     see_all_well(1);
     lose_two_of_three(AMP_SEEN_DELTA, 0, 1);
     see_as(AMP_SEEN_DELTA, 0, "fp32");
-    check_only(1, "makes the delta of layer 0");
+    check_only(1, "its backward pass makes the delta of layer 0: too much of it is lost");
+    end();
+    begin(1); /* the reader is in FP32 too */
+    see_all_well(1);
+    memcpy(mixed, fp32, sizeof mixed);
+    see_as(AMP_SEEN_OUT, 1, "fp32");
+    see_as(AMP_SEEN_DELTA, 1, "fp32");
+    lose_two_of_three(AMP_SEEN_DELTA, 0, 1);
+    see_as(AMP_SEEN_DELTA, 0, "fp32");
+    check_only(2, "the delta of layer 0 comes through it: too much of it is lost");
     end();
     begin(1);
     see_all_well(1);
