@@ -127,7 +127,12 @@ AMP_TEST(layers_that_leave_fp16_one_after_another_end_the_run)
     learn(&d, 500);
     for (int i = 0; i < 99; i++)
         CHECK(!amp_divergence_add_demotion(&d, 501) && amp_divergence_suspect(&d));
-    CHECK(amp_divergence_add_demotion(&d, 502));
+    CHECK(amp_divergence_add(&d, 502, 1e5, true)); /* one that is finite, as bad */
+    CHECK(amp_divergence_add_demotion(&d, 503));
+    char text[200];
+    amp_divergence_describe(&d, text, sizeof text);
+    CHECK_SAYS(text, "since iteration 501 ");
+    CHECK_SAYS(text, ": 2 before, not finite then, not finite now");
 }
 
 /* A limit that is twice exceeded by every loss, not by one of 20. */

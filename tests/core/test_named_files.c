@@ -104,6 +104,24 @@ AMP_TEST(every_file_of_a_cfg_is_looked_up)
     CHECK(strstr(err, ":5: map=a.map:") != NULL);
     write_file("work/a.map");
     CHECK_INT(amp_named_files_check(cfg, err, sizeof err), 0);
+    CHECK_INT(amp_named_files_check_here(cfg, err, sizeof err), 0);
+    amp_cfg_free(cfg);
+    remove_folders();
+}
+
+/* Which is no place for Darknet itself. */
+AMP_TEST(files_beside_the_cfg_are_found)
+{
+    static const char text[] = "[net]\n[softmax]\ntree=a.tree\n[yolo]\nmap=a.map\n";
+    make_folders();
+    write_file("work/a.tree");
+    write_file("cfg/a.map");
+    struct amp_cfg_file *cfg = amp_cfg_parse(cfg_path, text, sizeof text - 1, err, sizeof err);
+    REQUIRE(cfg);
+    CHECK_INT(amp_named_files_check(cfg, err, sizeof err), 0);
+    CHECK_INT(amp_named_files_check_here(cfg, err, sizeof err), -1);
+    CHECK_SAYS(err, ":5: map=a.map: there is no such file, and the current folder is where Darknet "
+                    "looks for it");
     amp_cfg_free(cfg);
     remove_folders();
 }

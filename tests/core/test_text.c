@@ -34,6 +34,21 @@ AMP_TEST(every_kind_of_slip)
     CHECK_STR(nearest("nun"), "num");
 }
 
+AMP_TEST(every_edit_counts)
+{
+    static const struct {
+        const char *a, *b;
+        int edits;
+    } cases[] = {{"", "", 0},         {"", "abc", 3},          {"aBc", "AbC", 0},
+                 {"ab", "ba", 1},     {"abcd", "badc", 2},     {"ca", "abc", 3},
+                 {"abc", "abxc", 1},  {"abc", "xbc", 1},       {"kitten", "sitting", 3},
+                 {"abcde", "bac", 3}, {"abcdef", "abdcef", 1}, {"abc", "def", 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_INT(amp_word_edits(cases[i].a, cases[i].b), cases[i].edits);
+        CHECK_INT(amp_word_edits(cases[i].b, cases[i].a), cases[i].edits);
+    }
+}
+
 AMP_TEST(as_many_edits_as_a_third_of_the_characters)
 {
     CHECK_STR(nearest("learn_rate"), "learning_rate"); /* 3 of at most 4 */

@@ -84,6 +84,7 @@ AMP_TEST(rates_and_betas_come_back)
     for (int k = 0; k < 5; k++) {
         network *net = parse("", DETECTOR);
         net->burn_in = 7;
+        net->B1 = .5f, net->B2 = .6f, net->eps = .7f; /* 0 in a network without Adam */
         struct image before = image_of(net);
         attach(net, keys[k], DETECTOR);
         detach(net);
