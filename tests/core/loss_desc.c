@@ -180,6 +180,58 @@ AMP_TEST(softmax_and_cost)
     }
 }
 
+/* What holds where a cfg is silent. */
+AMP_TEST(heads_without_keys)
+{
+    static const char *const heads[] = {"[yolo]\n", "[region]\n",
+                                        "[connected]\noutput=147\n[detection]\n"};
+    for (int k = 0; k < 3; k++) {
+        begin(25);
+        add(heads[k], 0);
+        read_both();
+        const layer *s = &stock->layers[stock->n - 1];
+        const struct amp_layer_desc *d = &net->layers[net->n - 1];
+        CHECK_INT(d->classes, s->classes);
+        CHECK_INT(d->num, s->n);
+        CHECK_INT(d->outputs, s->outputs);
+        if (k) CHECK_INT(d->coords, s->coords);
+        if (k < 2) CHECK_INT(d->max_boxes, s->max_boxes);
+        if (k < 2) check_anchors(&d->loss, s, 1);
+        if (k != 1) CHECK_INT(d->random, s->random);
+        if (!k) CHECK_NEAR(d->loss.ignore_thresh, s->ignore_thresh, 0);
+        if (!k) CHECK_NEAR(d->loss.truth_thresh, s->truth_thresh, 0);
+        forget();
+    }
+}
+
+AMP_TEST(layers_without_keys)
+{
+    static const char *const layers[] = {
+        "convolutional", "deconvolutional", "connected",  "maxpool",       "avgpool", "upsample",
+        "reorg",         "dropout",         "batchnorm",  "local",         "rnn",     "gru",
+        "lstm",          "softmax",         "activation", "normalization", "l2norm",  "logistic"};
+    for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
+        begin(4);
+        add("size=3\npad=1\n[", 0);
+        add(layers[k], 0);
+        add("]\n", 0);
+        read_both();
+        const layer *s = &stock->layers[1];
+        const struct amp_layer_desc *d = &net->layers[1];
+        if (d->out_w != s->out_w || d->out_h != s->out_h || d->out_c != s->out_c ||
+            d->outputs != s->outputs)
+            TEST_FAIL("%d x %d x %d, %d; Darknet has %d x %d x %d, %d", d->out_w, d->out_h,
+                      d->out_c, d->outputs, s->out_w, s->out_h, s->out_c, s->outputs);
+        if (d->type != AMP_BATCHNORM) CHECK_INT(d->batch_normalize, s->batch_normalize);
+        if (d->n_weights && s->nweights) CHECK_INT(d->n_weights, s->nweights);
+        if (d->type == AMP_MAXPOOL || d->type == AMP_CONVOLUTIONAL ||
+            d->type == AMP_DECONVOLUTIONAL)
+            CHECK(d->size == s->size && d->stride == s->stride && d->pad == s->pad);
+        if (d->type == AMP_UPSAMPLE) CHECK_NEAR(d->scale, s->scale, 0);
+        forget();
+    }
+}
+
 AMP_TEST(what_would_go_wrong_is_refused)
 {
     static const char *const layers[][2] = {

@@ -439,6 +439,29 @@ AMP_TEST(work_of_each_kind)
     }
 }
 
+AMP_TEST(counts_are_at_least_1)
+{
+    static const char *const keys[][2] = {
+        {"conv", "filters"},     {"conv", "size"},           {"conv", "stride"},
+        {"deconv", "filters"},   {"deconv", "size"},         {"deconv", "stride"},
+        {"local", "filters"},    {"local", "size"},          {"local", "stride"},
+        {"connected", "output"}, {"rnn", "output"},          {"gru", "output"},
+        {"lstm", "output"},      {"crnn", "output_filters"}, {"crnn", "hidden_filters"},
+        {"maxpool", "size"},     {"maxpool", "stride"},      {"reorg", "stride"}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        for (int value = -1; value <= 0; value++) {
+            char text[200], begin[100];
+            snprintf(text, sizeof text, WIDE "[%s]\n%s=%d\n", keys[i][0], keys[i][1], value);
+            snprintf(begin, sizeof begin, "a.cfg:12: %s=%d in [%s]: ", keys[i][1], value,
+                     keys[i][0]);
+            struct amp_net_desc *net = describe_layers(text);
+            if (net || strncmp(err, begin, strlen(begin)))
+                TEST_FAIL("%s=%d in [%s]: %s", keys[i][1], value, keys[i][0],
+                          net ? "accepted" : err);
+            forget(net);
+        }
+}
+
 /* Behind a convolution that learns. */
 static void check_allowed(const char *layer, const char *key, bool allowed)
 {
