@@ -118,6 +118,32 @@ AMP_TEST(the_trainers_stream_depends_on_seen_alone)
     amp_seed_unfollow();
 }
 
+/* As by a second network, to measure with: seeded or not, it draws from no stream of the training.
+ */
+AMP_TEST(a_parse_leaves_the_trainers_stream_alone)
+{
+    size_t seen = 64;
+    uint64_t seed = 12;
+    network net = {.seen = &seen, .batch = 8, .subdivisions = 2};
+    amp_seed_follow(&net, 11);
+    int expected[4], first[2];
+    for (int i = 0; i < 4; i++)
+        expected[i] = rand();
+    amp_seed_between_steps();
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(rand(), expected[i]);
+        amp_seed_enter_parse(i % 2 ? &seed : NULL);
+        CHECK_INT(amp_seed_rules(), i % 2);
+        first[i / 2] = rand();
+        CHECK(first[i / 2] != expected[(i + 1) % 4]);
+        amp_seed_leave_parse();
+        CHECK(amp_seed_rules());
+    }
+    CHECK_INT(first[0], first[1]); /* the weights of one seed */
+    amp_seed_unfollow();
+    CHECK(!amp_seed_rules());
+}
+
 /* No two of them have a counter in common, however many layers: the second word is a layer's to
  * raise. */
 AMP_TEST(masks_differ_by_seed_and_images)

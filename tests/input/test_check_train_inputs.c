@@ -238,6 +238,11 @@ AMP_TEST(missing_images_and_labels)
         char path[64];
         snprintf(path, sizeof path, "images/%d.jpg", i);
         unlink(path);
+        if (i < 9 || i > 10) continue; /* the first that is not named is counted */
+        CHECK_INT(check(), -1);
+        CHECK_SAYS(err, "\n  line 10: images/9.jpg: No such file or directory\n");
+        CHECK_INT(strstr(err, "  ... and 1 more\n") != NULL, i == 10);
+        CHECK_INT(strstr(err, "more") != NULL, i == 10);
     }
     CHECK_INT(check(), -1);
     CHECK(strstr(err, "train.txt: images that cannot be read (12):\n  line 1: images/0.jpg: "));

@@ -206,6 +206,23 @@ AMP_TEST(one_that_cannot_go_on_says_why_and_another_saves)
     }
 }
 
+AMP_TEST(the_first_reason_stays)
+{
+    start(2, .2);
+    struct amp_beats *b = &processes[0].beats;
+    amp_beats_end(b, false, "no memory", host);
+    amp_beats_end(b, false, "disk full", host);
+    CHECK(!strcmp(b->own.why, "rank 0 on h0 cannot go on, in iteration 5: no memory"));
+    end();
+    start(2, .2);
+    for (int i = 0; i < 12; i++)
+        amp_beats_pass(b, 1, host);
+    amp_beats_end(b, true, "no memory", host);
+    CHECK_INT(b->own.lost, 1);
+    CHECK(strstr(b->own.why, "rank 1 on h1 has not been heard of for 10 s") != NULL);
+    end();
+}
+
 /* All fail at once, as over a mistake in the cfg: nobody saves, and nobody waits for a saver. */
 AMP_TEST(if_all_fail_nobody_saves)
 {
