@@ -405,6 +405,40 @@ AMP_TEST(tree_of_a_softmax)
     check_bad("a.cfg:21: tree=a.tree: has 3 classes; allowed: 4, as many as [softmax]");
 }
 
+/* Layers before the others, trained by Darknet itself and in mixed precision. */
+AMP_TEST(what_only_mixed_precision_can_train)
+{
+#define POOL "[maxpool]\nsize=2\nstride=2\n"
+#define WRITE                                                                                      \
+    "this Darknet would write its gradient, which is nowhere; allowed with mixed_precision=1, or " \
+    "after a convolution"
+#define CRASH                                                                                      \
+    "this Darknet crashes when it trains such a layer on the CPU; allowed with mixed_precision=1"
+    static const char *const cases[][2] = {
+        {POOL, "a.cfg:9: [maxpool] reads the images: " WRITE},
+        {"[activation]\nactivation=relu\n", "a.cfg:9: [activation] reads the images: " WRITE},
+        {"[crop]\ncrop_width=32\ncrop_height=32\n" POOL,
+         "a.cfg:12: [maxpool] reads the output of [crop]: " WRITE},
+        {POOL "[convolutional]\nfilters=4\nsize=1\nstopbackward=1\n", ""},
+        {"[convolutional]\nfilters=4\nsize=1\n" POOL, ""},
+        {"[convolutional]\nfilters=4\nsize=1\n[batchnorm]\n", "a.cfg:12: [batchnorm]: " CRASH},
+        {"[convolutional]\nfilters=4\nsize=1\nbinary=1\n",
+         "a.cfg:9: [convolutional] with binary=1 and without batch_normalize=1: " CRASH},
+        {"[convolutional]\nfilters=4\nsize=1\nbinary=1\nbatch_normalize=1\n", ""}};
+    start();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int mixed = 0; mixed < 2; mixed++) {
+            char keys[300];
+            snprintf(keys, sizeof keys, "mixed_precision=%d\n%s", mixed, cases[i][0]);
+            put_replaced("a.cfg", good_cfg, "mixed_precision=1\n", keys);
+            if (mixed || !*cases[i][1])
+                check_good();
+            else
+                check_bad(cases[i][1]);
+        }
+    put("a.cfg", good_cfg);
+}
+
 AMP_TEST(bad_cfg_and_options)
 {
     start();
