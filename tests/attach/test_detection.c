@@ -5,6 +5,8 @@
 #include "tests/rig/files.h"
 
 #include "plugin/attach/detection.h"
+#include "plugin/attach/loader.h"
+#include "plugin/attach/session.h"
 #include "plugin/attach/images.h"
 #include "plugin/images/place_rows.h"
 
@@ -554,6 +556,35 @@ AMP_TEST(all_instruction_sets_give_the_same_bits)
         }
         free(image.bytes);
     }
+}
+
+/* What the keys of a cfg choose. A program has one loader, of its first network's keys. */
+AMP_TEST(the_keys_choose_the_loader)
+{
+    static struct amp_session s;
+    load_args args = {.type = DETECTION_DATA, .n = 100, .threads = 64};
+    CHECK(!amp_loader_choose(NULL, &args));
+    s.options.loader = AMP_LOADER_DARKNET;
+    CHECK(!amp_loader_choose(&s, &args));
+    s.options.loader = AMP_LOADER_FAST;
+    s.options.jpeg_scale = true;
+    s.options.image_cache = 1;
+    const struct amp_detection_loader *l = amp_loader_choose(&s, &args);
+    REQUIRE(l);
+    CHECK(l->reduces && l->cache);
+    args.type = CLASSIFICATION_DATA;
+    CHECK(!amp_loader_choose(&s, &args));
+    CHECK_INT(amp_loader_threads(NULL, &args), 64);
+    s.options.loader_threads = 70;
+    CHECK_INT(amp_loader_threads(&s, &args), 70);
+    s.options.loader_threads = 3;
+    CHECK_INT(amp_loader_threads(&s, &args), 3);
+    args.n = 2;
+    CHECK_INT(amp_loader_threads(&s, &args), 2);
+    args.threads = 1; /* the program has its own threads */
+    CHECK_INT(amp_loader_threads(&s, &args), 1);
+    args.threads = 0;
+    CHECK_INT(amp_loader_threads(NULL, &args), 1);
 }
 
 AMP_TEST_MAIN
