@@ -381,12 +381,15 @@ AMP_TEST(a_loss_is_the_scales_fault_first)
     lose_two_of_three(AMP_SEEN_DELTA, 1, 1);
     judge();
     check_scale_line("loss_scale", "dynamic");
+    CHECK_SAYS(p.advice[0].why, "at the only loss scale allowed, 1, layer 1's delta is too small");
     end();
     begin_with("loss_scale_max=2\n", 2);
     see_all_well(2);
     lose_two_of_three(AMP_SEEN_DELTA, 1, 1);
     judge();
     check_scale_line("loss_scale_max", "16777216");
+    CHECK_SAYS(p.advice[0].why,
+               "at the largest loss scale allowed, 2, layer 1's delta is too small");
     end();
     begin(AMP_LOSS_SCALE_MAX); /* there is no larger one */
     see_all_well(AMP_LOSS_SCALE_MAX);
