@@ -35,6 +35,15 @@ def test_arguments():
     assert done.returncode == 1 and "--budget 9m: not a number" in done.stderr, done
 
 
+def test_names():
+    """The conformance program of convolutions has the tests that gpu-stage.sh names."""
+    stage, program = ((ROOT / path).read_text() for path in ("scripts/gpu-stage.sh", "tests/kernels/conv.c"))
+    tests = re.findall(r"AMP_TEST\((\w+)\)", program)
+    named = re.findall(r"\bconv_\w+", stage)
+    assert len(named) > 5 and "conv_backward_summed" in named, named
+    assert [name for name in named if not any(name in test for test in tests)] == [], tests
+
+
 def make_executable(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -493,6 +502,7 @@ def test_other_records(folder):
 
 test_no_gpu()
 test_arguments()
+test_names()
 test_joined()
 for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_plan, test_first_import,
              test_written_after_each_stage, test_hang, test_missing_library, test_without_mpi, test_benches,
