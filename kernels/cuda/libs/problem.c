@@ -1,7 +1,9 @@
 /* Computes padded channels and library problems from convolution shapes, and decides which
- * problems are matrix products and which ones Tensor Cores can take. Must not know devices,
- * libraries or plans: tests call it without a GPU. */
+ * problems are matrix products, which ones Tensor Cores can take, and how far two right results may
+ * be apart. Must not know devices, libraries or plans: tests call it without a GPU. */
 #include "tensor_core.h"
+
+#include <math.h>
 
 int ampk_conv_padded(const struct ampk_conv_shape *s, int channels)
 {
@@ -58,4 +60,21 @@ const char *ampk_tc_obstacle(const struct ampk_tc_problem *p, int compute_capabi
     if (p->groups > 1 && (p->c / p->groups % multiple || p->k / p->groups % multiple))
         return "channels of a group are not a multiple of 16 bytes";
     return NULL;
+}
+
+/* Each engine rounds to 16 bits once. It also rounds its sums of so many products, which adds up to
+ * 2^-21 of the root of their number, with no common direction. Tensor Cores cut instead of
+ * rounding, some sixteen products at a time by 2^-23. Of TF32 operands one engine may cut what
+ * another rounds, by 2^-10 each. At most a sixteenth in all. */
+double ampk_tc_slack(const struct ampk_tc_problem *p)
+{
+    double taps = (double)p->kh * p->kw, groups = p->groups;
+    double pixels = (double)p->n * ampk_tc_out(p, p->h, p->kh) * ampk_tc_out(p, p->w, p->kw);
+    double products = p->pass == AMPK_TC_FORWARD ? taps * p->c / groups
+                      : p->pass == AMPK_TC_DATA  ? taps * p->k / groups
+                                                 : pixels;
+    double step = p->result == AMPK_FP16 || p->compute == AMPK_COMPUTE_TF32 ? 0x1p-10
+                  : p->result == AMPK_BF16                                  ? 0x1p-7
+                                                                            : 0;
+    return fmin(2 * step + 0x1p-20 * sqrt(products) + 0x1p-27 * products, 0x1p-4);
 }

@@ -72,6 +72,9 @@ bool ampk_tc_is_matrix(const struct ampk_tc_problem *, struct ampk_tc_matrix *);
  * + minor), else the reason why they cannot. */
 const char *ampk_tc_obstacle(const struct ampk_tc_problem *, int compute_capability);
 
+/* How far the results of two engines may be apart, relative to the largest value. */
+double ampk_tc_slack(const struct ampk_tc_problem *);
+
 /* ---- batch-norm's sums ---- */
 
 /* Numbers of vectors in ampk_tc_sums. */

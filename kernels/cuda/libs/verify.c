@@ -6,7 +6,6 @@
 
 #include "kernels/cuda/conv/conv_kernels.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,24 +19,6 @@ struct verification {
     struct ampk_tc_trials *trials;
     void *other; /* a second result, and behind it the two words of ampk_conv_compare */
 };
-
-/* How far the results of two engines may be apart, relative to the largest value. Each engine
- * rounds to 16 bits once. It also rounds its sums of so many products, which adds up to 2^-21 of
- * the root of their number, with no common direction. Tensor Cores cut instead of rounding, some
- * sixteen products at a time by 2^-23. Of TF32 operands one engine may cut what another rounds, by
- * 2^-10 each. At most a sixteenth in all. */
-static double slack(const struct ampk_tc_problem *p)
-{
-    double taps = (double)p->kh * p->kw, groups = p->groups;
-    double pixels = (double)p->n * ampk_tc_out(p, p->h, p->kh) * ampk_tc_out(p, p->w, p->kw);
-    double products = p->pass == AMPK_TC_FORWARD ? taps * p->c / groups
-                      : p->pass == AMPK_TC_DATA  ? taps * p->k / groups
-                                                 : pixels;
-    double step = p->result == AMPK_FP16 || p->compute == AMPK_COMPUTE_TF32 ? 0x1p-10
-                  : p->result == AMPK_BF16                                  ? 0x1p-7
-                                                                            : 0;
-    return fmin(2 * step + 0x1p-20 * sqrt(products) + 0x1p-27 * products, 0x1p-4);
-}
 
 /* Of made-up operands some lie where roundings decide on which side of the activation's turn they
  * are: two right engines differ there. contest_sums.c chooses such operands that none does. */
@@ -91,7 +72,7 @@ static double difference(struct verification *v)
 /* Whether it computes what is in the bench's result, within roundings. */
 static bool confirms(struct verification *v, const struct ampk_tc_trial *trial)
 {
-    return compute(v, trial, v->other) && difference(v) <= slack(&v->plan->problem);
+    return compute(v, trial, v->other) && difference(v) <= ampk_tc_slack(&v->plan->problem);
 }
 
 /* ---- the choice ---- */

@@ -294,6 +294,18 @@ AMP_TEST(wrong_sums_are_not_used)
     check_wrong(cases, sizeof cases / sizeof *cases, check_sums);
 }
 
+AMP_TEST(sums_of_a_wrong_result_are_not_used)
+{
+    for (int wrong = 0; wrong < 2; wrong++) {
+        begin_sums(2);
+        stub.value_off = wrong ? .0020f : .0019f;
+        check_sums(!wrong, TIMED);
+        stub.value_off = 0;
+        check_sums(!wrong, NOT_TIMED);
+        end();
+    }
+}
+
 /* A slope of 0 or 1 in place of .1 is a result that is off by 1/11 and more where half of it is
  * negative. */
 AMP_TEST(wrong_sums_of_gradients_are_not_used)
