@@ -200,6 +200,22 @@ AMP_TEST(engines_may_be_as_far_apart_as_roundings_bring_them)
             }
 }
 
+/* Every run that is compared begins with the same numbers. */
+AMP_TEST(engines_that_add_are_compared_by_what_they_add)
+{
+    struct ampk_tc_problem p = problem(AMPK_TC_DATA, 3, AMPK_FP16);
+    p.accumulate = true;
+    begin_engines();
+    stub.accumulates = true;
+    CHECK(check_choice(p, 1, NULL) > 0);
+    CHECK(!is_kept("groups 1; cudnn 1=0", "wrong"));
+    end();
+    begin_engines();
+    stub.accumulates = true, stub.wrong = 1 << 1;
+    CHECK(check_choice(p, 2, NULL) > 0);
+    end();
+}
+
 AMP_TEST(whole_results_are_compared)
 {
     static const size_t elements[] = {[AMPK_TC_FORWARD] = 4 * 7 * 7 * 16,

@@ -107,6 +107,16 @@ AMP_TEST(gradients_that_are_wrong_beside_each_other_run_one_after_the_other)
     }
 }
 
+AMP_TEST(a_data_gradient_that_is_wrong_beside_the_other_is_found)
+{
+    begin_gradients(.5f);
+    stub.disturbs = true;
+    check_beside(false, TIMED);
+    stub.disturbs = false;
+    check_beside(false, NOT_TIMED); /* from the file */
+    end();
+}
+
 AMP_TEST(without_timing_gradients_run_one_after_the_other)
 {
     begin_gradients(1);

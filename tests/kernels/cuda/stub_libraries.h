@@ -54,8 +54,10 @@ static struct stub {
     /* Bits: engines and algorithms that give other results, all the same ones; engines that give
      * other results each time. */
     unsigned wrong, wrong_gemms, restless;
-    float off;    /* so far, relatively, are results of `wrong`; 0: by their own size */
-    int mixed_up; /* of the runs on another stream this one, and every so many later, is wrong */
+    float off;     /* so far, relatively, are results of `wrong`; 0: by their own size */
+    int mixed_up;  /* of the runs on another stream this one, and every so many later, is wrong */
+    bool disturbs; /* a run on another stream does what is computed beside it */
+    bool accumulates; /* cuDNN's engines do, to what is there */
 } stub;
 
 /* Clocks: the host's, and when the device has done what a stream was given. */
@@ -219,7 +221,8 @@ static float second_sum(bool gradient, int c, float result)
 static void convolve(bool gradient, float *result, float *sums)
 {
     float right = sums ? 1 + stub.result_off : 1;
-    if (result) result[0] = right, result[1] = sums ? stub.value_off : 0;
+    if (result) result[0] = stub.accumulates ? result[0] + 2 * right : right;
+    if (result) result[1] = sums ? stub.value_off : 0;
     for (int c = 0; sums && c < CHANNELS; c++) {
         float first = first_sum(gradient, c, right), second = second_sum(gradient, c, right);
         if (c == CHANNELS - 1) first += first * stub.first_off;
@@ -459,6 +462,7 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
                          size_t why_size)
 {
     (void)device, (void)first, (void)second, (void)workspace;
+    static ampk_rt_stream before; /* of the last run */
     int engine = (int)plan->engine % ENGINES, setting = (int)plan->engine / ENGINES;
     bool faults = stub.faults && engine == stub.faults && setting >= stub.fault_setting;
     snprintf(why, why_size, "a run of engine %d is refused", engine);
@@ -469,6 +473,8 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
     if (result && stub.restless & 1u << engine) *(float *)result += (float)runs * 0x1p-20f;
     if (result && of_cudnn == side && stub.mixed_up && ++beside % stub.mixed_up == 0)
         *(float *)result += 1;
+    if (result && of_cudnn != side && before == side && stub.disturbs) *(float *)result += 1;
+    before = of_cudnn;
     float ms = plan->channels ? stub.summed[engine] : stub.cudnn[engine];
     return pass_time(of_cudnn, stub.start[engine],
                      stub.settings[0] > 0 ? ms * stub.settings[setting] : ms);
