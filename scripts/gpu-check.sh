@@ -150,8 +150,8 @@ cut=0
 reported=0
 unfinished= # names of stages
 later=0     # seconds that the stages to come take by estimate
-# What the tests' harness and the sanitizer say of an error, long before they end.
-error='^FAILED \|^========= \(Invalid\|Misaligned\|Error: Race\|Warning: Race\)'
+# What the tests' harness, the sanitizer and bench-gpu say of an error, long before they end.
+error='^FAILED \|^========= \(Invalid\|Misaligned\|Error: Race\|Warning: Race\)\|^  \*\*.* PyTorch disagree'
 : >"$work/stages"
 
 left() {

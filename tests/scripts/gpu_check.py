@@ -276,6 +276,18 @@ def test_benches(folder):
     assert [sorted(run["failed"]) for run in runs] == [["fixed", "fp16"], ["fixed"]], runs
 
 
+def test_ended_after_a_disagreement(folder):
+    """A bench that was ended, or had no time, after it found wrong gradients has failed."""
+    stand_ins(folder)
+    said = gpu_report.bench_report.error_lines("m", {"fp16": {"disagrees": ["weights 0"]}})
+    make_executable(folder / "path/python3", f"""#!/bin/sh
+case "$*" in *bench-gpu*) echo '  {said[0].strip()}'; exit 75 ;; esac
+exec {sys.executable} "$@"
+""")
+    done, stages = check_with(folder, "--stages", "bench")
+    assert done.returncode == 1 and stages == {"bench": "FAIL"}, (stages, done)
+
+
 def test_joined():
     """A run made again replaces itself, however either ended; a comparison is not lost to a run without."""
     def record(failed, errors):
@@ -505,7 +517,8 @@ test_arguments()
 test_names()
 test_joined()
 for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_plan, test_first_import,
-             test_written_after_each_stage, test_hang, test_missing_library, test_without_mpi, test_benches,
+             test_written_after_each_stage, test_hang, test_ended_after_a_disagreement, test_missing_library,
+             test_without_mpi, test_benches,
              test_sanitizer, test_added_to, test_cut_off, test_fault, test_unpacking, test_pack, test_report, test_other_records):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))
