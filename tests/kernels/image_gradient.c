@@ -235,10 +235,10 @@ static bool has_type(bool taken)
 
 static int compared;
 
-static void gradient_case(struct rig *r)
+static void compare_gradient(struct rig *r, struct ampk_conv_shape shape)
 {
     struct first_layer s;
-    make_first_layer(r, &s, random_image_shape(), (enum source)random_int(0, SOURCES - 1));
+    make_first_layer(r, &s, shape, (enum source)random_int(0, SOURCES - 1));
     make_convs(r, &s);
     if (has_type(is_taken(r, &s))) {
         struct pair dy = output_operand(r, shape_y(&s));
@@ -253,12 +253,33 @@ static void gradient_case(struct rig *r)
     destroy_convs(r, &s);
 }
 
+static void gradient_case(struct rig *r)
+{
+    compare_gradient(r, random_image_shape());
+}
+
 AMP_TEST(conv_bn_backward)
 {
     compared = 0;
     setenv(SETTING, "1", 1);
     run_cases(gradient_case, 60);
     CHECK(compared > 30);
+}
+
+/* Images of a tile each, so many that a warp takes several, one after the other in the same shared
+ * memory. */
+static void several_tiles_case(struct rig *r)
+{
+    struct ampk_conv_shape shape = random_image_shape();
+    shape.n = random_int(8193, 8400), shape.h = random_int(1, 2), shape.w = random_int(1, 3);
+    shape.k = RANDOM_OF(8, 16, 32);
+    compare_gradient(r, shape);
+}
+
+AMP_TEST(conv_bn_backward_of_several_tiles_a_warp)
+{
+    setenv(SETTING, "1", 1);
+    run_cases(several_tiles_case, 2);
 }
 
 /* ---- numbers that FP16 does not hold ---- */
