@@ -151,8 +151,9 @@ find_sanitizer() {
 
 # sanitize TOOL: every kernel of our own, which have ampk_ in their names. The libraries' kernels run as they are:
 # to watch them takes too long, and they order their accesses in ways that racecheck does not know. First the two
-# kernels that order their accesses in the hardest way; memcheck begins with two steps of the small net, which alone
-# has recordings. These have three shares of the time that is left, every other program one.
+# kernels that order their accesses in the hardest way, where a block or a warp takes several tiles, one after the
+# other in the same shared memory; memcheck begins with two steps of the small net, which alone has recordings. These
+# have three shares of the time that is left, every program then one.
 sanitize() {
     tool=$1
     export AMPK_CUDA_UNTIMED=1
@@ -167,7 +168,7 @@ sanitize() {
     fi
     fresh_inputs
     echo "seed $AMP_TEST_SEED"
-    shares=$(($(programs | wc -l) + 5))
+    shares=$(($(programs | wc -l) + 7))
     if [ "$tool" = memcheck ]; then
         shares=$((shares + 3))
         sed -e 's/^batch=.*/batch=4/' -e 's/^\[net\]/[net]\nmixed_precision=1/' \
@@ -175,11 +176,14 @@ sanitize() {
         under_sanitizer 3 bench_step "$binaries/bin/bench_step" "$work/small.cfg" none --gpu 0 --steps 1 --warmup 1
     fi
     export AMPK_CUDA_IMAGE_FORWARD=1
-    under_sanitizer 3 image_conv "$conv" conv_forward_of_images
+    under_sanitizer 3 image_conv_tiles "$conv" conv_forward_of_large_images
+    for program in $(programs | grep _image_gradient); do
+        under_sanitizer 3 image_gradient_tiles "$program" conv_bn_backward_of_several_tiles_a_warp
+    done
+    under_sanitizer 1 image_conv "$conv" conv_forward_of_images
     unset AMPK_CUDA_IMAGE_FORWARD
-    for program in $(programs | grep _image_gradient) $(programs | grep -v _image_gradient); do
-        case $program in *_image_gradient) share=3 ;; *) share=1 ;; esac
-        under_sanitizer $share "${program##*_gpu_}" "$program"
+    for program in $(programs); do
+        under_sanitizer 1 "${program##*_gpu_}" "$program"
     done
     finish "$tool"
 }
