@@ -9,8 +9,19 @@ struct kind {
     struct ampk_tensor shape;
 };
 
+/* A case is of one so large that a thread of the CUDA backend does several rows (ops/rows.h). */
+static bool large;
+
+static struct ampk_tensor random_large_shape(void)
+{
+    enum ampk_dtype dtype = random_dtype();
+    return describe(dtype, AMPK_NHWC, 2, dtype == AMPK_FP32 ? 1024 : 2048, random_int(23, 24),
+                    random_int(24, 25));
+}
+
 static struct kind random_kind(void)
 {
+    if (large) return (struct kind){true, random_large_shape()};
     struct kind k = {random_bool(), random_shape(random_dtype(), AMPK_NHWC)};
     if (k.usual)
         k.shape = describe(k.shape.dtype, AMPK_NHWC, k.shape.n, RANDOM_OF(8, 16, 24, 72, 128),
@@ -338,5 +349,17 @@ AMP_TEST(bias_act_backward)
 {
     run_cases(bias_backward_case, 60);
 }
+
+#ifdef CONFORMANCE_CUDA
+AMP_TEST(tensors_of_several_rows_a_thread)
+{
+    static void (*const cases[])(struct rig *) = {statistics_case, bn_forward_case,
+                                                  bn_backward_case, bias_backward_case};
+    large = true;
+    for (int i = 0; i < 4; i++)
+        run_cases(cases[i], 1);
+    large = false;
+}
+#endif
 
 AMP_TEST_MAIN

@@ -42,12 +42,17 @@ static int half(int side)
     return side == 1 || random_bool() ? (side + 1) / 2 : side / 2;
 }
 
+/* A case is of one so large that a thread of the CUDA backend does several cells (ops/rows.h). */
+static bool large;
+
 static struct operands make_operands(struct rig *r, double (*value)(void), double (*variance)(void))
 {
     struct operands s = {.activation = random_slopes(),
                          .shape = random_shape(random_dtype(), AMPK_NHWC)};
-    bool usual = random_bool();
-    if (usual)
+    bool usual = large || random_bool();
+    if (large)
+        s.shape = describe(AMPK_FP32, AMPK_NHWC, 2, 1024, 34, random_int(35, 36));
+    else if (usual)
         s.shape = describe(s.shape.dtype, AMPK_NHWC, s.shape.n, RANDOM_OF(8, 16, 24, 72, 128, 264),
                            s.shape.h, s.shape.w);
     int h = half(s.shape.h), w = half(s.shape.w);
@@ -230,5 +235,15 @@ AMP_TEST(bn_act_pool_backward)
 {
     run_cases(backward_case, 80);
 }
+
+#ifdef CONFORMANCE_CUDA
+AMP_TEST(tensors_of_several_cells_a_thread)
+{
+    large = true;
+    run_cases(forward_case, 1);
+    run_cases(backward_case, 1);
+    large = false;
+}
+#endif
 
 AMP_TEST_MAIN
