@@ -543,7 +543,7 @@ AMP_TEST(one_of_a_runs_files)
         {"yolo1000.weights", false, true, false},
         {"yolo_x1000.weights", false, true, false},
         {"yolo_1000x.weights", false, true, false},
-        {"_1000.weights" + 1, false, true, false}, /* what stands before a name is not read */
+        {&"_1000.weights"[1], false, true, false}, /* what stands before a name is not read */
         {"backup_1/1000.weights", false, true, false},
         {".weights", false, true, false},
         {"yolo_1000.weights", false, false, true},
