@@ -150,10 +150,10 @@ static void random_shape_layer(char *text, int layers)
 
 static void random_native(char *text)
 {
-    static const char *const kinds[] = {
-        "[lrn]\nsize=3\n", "[batchnorm]\n", "[l2norm]\n",
-        "[convolutional]\nfilters=3\nsize=1\nsmooth=1\nactivation=linear\n",
-        "[softmax]\nnoloss=1\n"};
+    static const char *const kinds[] = {"[lrn]\nsize=3\n", "[batchnorm]\n", "[l2norm]\n",
+                                        "[convolutional]\nfilters=3\nsize=1\nsmooth=1\n"
+                                        "activation=linear\n",
+                                        "[softmax]\nnoloss=1\n"};
     random_append(text, "%s", kinds[random_below(5)]);
 }
 
