@@ -383,12 +383,17 @@ AMP_TEST(default_path_follows_the_environment)
     CHECK(ampk_plan_cache_default_path(found, sizeof found));
     CHECK_STR(found, "/cache/darknet-amp/plans");
     CHECK(!ampk_plan_cache_default_path(small, sizeof small));
-    unsetenv("XDG_CACHE_HOME");
-    setenv("HOME", "/home/me", 1);
-    CHECK(ampk_plan_cache_default_path(found, sizeof found));
-    CHECK_STR(found, "/home/me/.cache/darknet-amp/plans");
-    unsetenv("HOME");
-    CHECK(!ampk_plan_cache_default_path(found, sizeof found));
+    for (int i = 0; i < 4; i++) { /* what is not set, or not absolute, does not count */
+        static const char *const ignored[] = {NULL, "", "cache", "./cache/"};
+        unsetenv("XDG_CACHE_HOME");
+        if (ignored[i]) setenv("XDG_CACHE_HOME", ignored[i], 1);
+        setenv("HOME", "/home/me", 1);
+        CHECK(ampk_plan_cache_default_path(found, sizeof found));
+        CHECK_STR(found, "/home/me/.cache/darknet-amp/plans");
+        unsetenv("HOME");
+        if (ignored[i]) setenv("HOME", ignored[i], 1);
+        CHECK(!ampk_plan_cache_default_path(found, sizeof found));
+    }
 }
 
 AMP_TEST_MAIN
