@@ -85,6 +85,7 @@ static network *train_with(int threads, const char *keys, const char *layers)
     omp_set_num_threads(threads);
     network *net = train(keys, layers, 4);
     predict(net);
+    CHECK_INT(omp_get_max_threads(), threads); /* as many as before for Darknet's own code */
     return net;
 }
 
