@@ -50,13 +50,47 @@ def check_stock(program, elsewhere, path):
 
 
 def check_table(program, elsewhere, path, plan):
+    """The table says of every layer, and of all, what the JSON does."""
     done = run(program, elsewhere, path)
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stdout.splitlines() if line.split()[0].isdigit()]
     assert len(rows) == len(plan["layers"]), done.stdout
     for row, layer in zip(rows, plan["layers"]):
-        assert row.endswith(layer["reason"]) and layer["type"] in row, row
-    assert "of %.3f GFLOP" % (plan["flop"] / 1e9) in done.stdout, done.stdout
+        shape = " x ".join(map(str, layer["output"])) if layer["output"][0] else layer["outputs"]
+        assert row == "%5d %-15s %-18s %-5s %-10s %s" % (
+            layer["index"], layer["type"], shape, layer["math"], layer["storage"], layer["reason"]), (row, layer)
+        assert layer["recomputed"] == ("; computed again in backward" in layer["reason"]), layer
+    again, flop = sum(layer["recomputed"] for layer in plan["layers"]), plan["flop"] / 100
+    stock, mixed = (plan["activation_bytes_%s" % kind] for kind in ("fp32", "mixed"))
+    exchanges = re.findall("has ([0-9]+) exchanges of batch-norm in forward and ([0-9]+) in backward", done.stdout)
+    assert sum(map(int, exchanges[0] if exchanges else ())) == plan["sync_bn_exchanges"], (done.stdout, plan)
+    for said, told in (
+        ("plan: %s%s" % (plan["precision"], " (amp_dtype=auto: %s)" % plan["precision_reason"]
+                         if plan["precision_reason"] else ""), True),
+        ("%.1f %% of %.3f GFLOP per image" % (plan["flop_reduced"] / flop, plan["flop"] / 1e9), True),
+        ("for %d images per pass: FP32 %.1f MiB, mixed %.1f MiB (%.2fx)" % (
+            plan["batch"], stock / 2 ** 20, mixed / 2 ** 20, mixed / stock), True),
+        ("backward computes %d layer%s again, %.1f %% of forward's" % (
+            again, "s"[again == 1:], plan["flop_again"] / flop), again > 0),
+        ("update: optimizer=%s" % plan["optimizer"], plan["optimizer"] != "sgd"),
+        ("averages take %.1f MiB" % (plan["kept_bytes"] / 2 ** 20), plan["kept_bytes"] > 0),
+        ("sends %.1f KiB" % (plan["sync_bn_bytes"] / 1024), plan["sync_bn_bytes"] > 0),
+    ):
+        assert (said in done.stdout) == told, (said, done.stdout, plan)
+
+
+def check_every_field(program, folder):
+    """No field is one that does not count here, and none is another's."""
+    (folder / "every.cfg").write_text(
+        "[net]\nwidth=64\nheight=32\nchannels=3\nbatch=4\nmixed_precision=1\namp_dtype=fp16\noptimizer=adamw\n"
+        "amp_sync_bn=1\n[conv]\nfilters=256\nsize=3\npad=1\nbatch_normalize=1\ncheckpoint=1\n[max]\nsize=2\nstride=2\n"
+        "[conv]\nfilters=256\nmixed_precision=0\n[conv]\nfilters=4\n[gru]\noutput=4\n[conn]\noutput=2\n[cost]\n")
+    plan = json.loads(run(program, folder, "every.cfg", "--json").stdout)
+    check_table(program, folder, "every.cfg", plan)
+    assert [layer["storage"] for layer in plan["layers"]] == ["FP16", "FP16", "FP32"] + 4 * ["FP32 NCHW"], plan
+    assert [layer["executor"] for layer in plan["layers"]] == 4 * ["amp"] + ["darknet", "amp", "darknet"], plan
+    assert plan["kept_bytes"] > 2 ** 19 and plan["flop"] > plan["flop_reduced"] > plan["flop_again"] > 0, plan
+    assert plan["sync_bn_exchanges"] and plan["sync_bn_bytes"], plan
 
 
 def check_figures(plan):
@@ -182,6 +216,7 @@ def main():
                     "bad.cfg:5: Batch=8 in [net]: unknown key; did you mean batch?")
         check_fails(program, folder, net + "[conv]\nfilters=18\n[yolo]\nclasses=1\nnew_coords=1\n",
                     "bad.cfg:9: new_coords=1 in [yolo]", "another network")
+        check_every_field(program, folder)
         check_dtype(program, folder, net)
         (folder / "deconv.cfg").write_text(
             net + "mixed_precision=1\namp_dtype=bf16\n[deconv]\nfilters=4\nsize=3\nstride=2\nbatch_normalize=1\n[cost]\n")
