@@ -4,6 +4,22 @@
 #include "tests/rig/files.h"
 #include "tests/rig/random_net.h"
 
+/* Which layers are computed again, and what is said of those that are asked to be and are not. */
+static void check_recomputed(void)
+{
+    char none[80];
+    for (int i = 0; i < net->n; i++) {
+        const struct amp_plan_layer *p = &plan->layers[i];
+        bool able = p->ours && !p->loss && p->backward, alone = p->fused && !p[-1].recomputed;
+        bool asked = net->layers[i].checkpoint;
+        snprintf(none, sizeof none, "checkpoint=1 has no effect: layer %d has none", i - 1);
+        CHECK_INT(p->recomputed, asked && able && !alone);
+        CHECK_INT(strstr(p->reason, "; computed again in backward") != NULL, p->recomputed);
+        CHECK_INT(strstr(p->reason, "has no effect: it has no backward") != NULL, asked && !able);
+        CHECK_INT(strstr(p->reason, none) != NULL, asked && able && alone);
+    }
+}
+
 /* Asks for some of the layers that may be; the plan is made again. */
 static void recompute_some(void)
 {
@@ -24,6 +40,7 @@ AMP_TEST(random_nets_that_compute_again)
         plan_text(text, true);
         recompute_some();
         check_plan();
+        check_recomputed();
         for (int i = 0; i < net->n; i++)
             again += plan->layers[i].recomputed;
         if (test_failures) TEST_FAIL("round %d:\n%s", round, text);
@@ -42,6 +59,7 @@ AMP_TEST(every_stock_cfg_that_computes_again)
         plan_cfg(NULL, true);
         recompute_some();
         check_plan();
+        check_recomputed();
         for (int k = 1; k < net->n; k++) { /* what a recomputed convolution writes of the next */
             bool fused = plan->layers[k].fused && plan->layers[k - 1].recomputed;
             both += fused && plan->layers[k].recomputed;
