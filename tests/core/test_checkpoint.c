@@ -295,6 +295,22 @@ AMP_TEST(error_at_every_call)
     scratch_empty();
 }
 
+/* Of the probe's files each is removed, then flushed. */
+AMP_TEST(a_folder_whose_files_cannot_be_flushed)
+{
+    const uint64_t bytes[] = {1, 1, 1};
+    start_with_a_pair();
+    scratch_empty();
+    for (int flush = 1; flush <= 4; flush++) {
+        calls = 0, fail_at = 2 * flush;
+        int failed = amp_folder_check(scratch_path, bytes, 3, "weights", err, sizeof err);
+        fail_at = 0;
+        CHECK_INT(failed, flush <= 3 ? -1 : 0);
+        CHECK(!failed || strstr(err, "3 bytes of weights cannot be written: Input/output error"));
+        CHECK_INT(scratch_count(), 0);
+    }
+}
+
 AMP_TEST(first_save_of_all)
 {
     bool previous, killed = true;
@@ -348,6 +364,25 @@ AMP_TEST(damaged_sidecar)
 
 /* A previous pair, even one of the network that is trained, is no reason to leave weights that
  * match their sidecar. */
+/* A sidecar is looked for as long as the names of both pairs fit. */
+AMP_TEST(the_longest_names)
+{
+    start_with_a_pair();
+    for (int more = 0; more < 2; more++) {
+        struct amp_checkpoint found;
+        struct amp_run r = run_at(0);
+        char name[PATH_MAX];
+        size_t length = PATH_MAX - sizeof ".prev.amp" + (size_t)more, n = strlen(scratch_path);
+        memset(name, '/', length);
+        memcpy(name, scratch_path, n);
+        strcpy(name + length - 1, "w");
+        amp_checkpoint_find(name, &r, &found, warning, sizeof warning);
+        CHECK_INT(!found.sidecar, more);
+        if (found.sidecar) amp_sidecar_close(found.sidecar);
+    }
+    scratch_empty();
+}
+
 AMP_TEST(pair_of_another_network)
 {
     struct amp_checkpoint found;
