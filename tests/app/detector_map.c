@@ -471,6 +471,8 @@ AMP_TEST(a_report_of_given_results)
     CHECK_INT(amp_map_write_json("out.json", &settings, &set, &result, &none, err, sizeof err), 0);
     for (size_t i = 0; i < sizeof json / sizeof *json; i++)
         CHECK_SAYS(read_file_text("out.json"), json[i]);
+    CHECK_INT(amp_map_write_json("gone/a", &settings, &set, &result, &none, err, sizeof err), -1);
+    CHECK_SAYS(err, "cannot write gone/a: No such file or directory");
     leave_folder();
 }
 
