@@ -33,7 +33,8 @@ struct amp_chart {
     char path[PATH_MAX];
     struct amp_chart_setup setup;
     struct point points[AMP_CHART_POINTS];
-    bool began; /* this run has added a loss */
+    bool began;   /* this run has added a loss */
+    size_t first; /* of which iteration */
 };
 
 /* ---- points ---- */
@@ -74,7 +75,10 @@ void amp_chart_add_loss(struct amp_chart *c, size_t iteration, double loss, doub
                         double scale)
 {
     /* Only the first loss tells where this run begins. */
-    if (!c->began) forget_from(c, iteration);
+    if (!c->began) {
+        forget_from(c, iteration);
+        c->first = iteration;
+    }
     c->began = true;
     add_loss(c, iteration, loss, loss, average, scale);
 }
@@ -86,6 +90,14 @@ void amp_chart_add_map(struct amp_chart *c, size_t iteration, double map50, doub
     p->map_iteration = iteration;
     p->map50 = map50;
     p->map = map;
+}
+
+double amp_chart_seconds_left(const struct amp_chart *c, size_t iteration, double seconds)
+{
+    size_t total = c->setup.total;
+    if (iteration == c->first) return -1;
+    return seconds / (double)(iteration - c->first) *
+           (double)(total > iteration ? total - iteration : 0);
 }
 
 /* ---- the points in the file ---- */

@@ -44,6 +44,10 @@ void amp_chart_add_loss(struct amp_chart *, size_t iteration, double loss, doubl
                         double scale);
 void amp_chart_add_map(struct amp_chart *, size_t iteration, double map50, double map);
 
+/* seconds: since the first loss that this run added; from its iterations only. -1 after the first,
+ * which tells nothing. */
+double amp_chart_seconds_left(const struct amp_chart *, size_t iteration, double seconds);
+
 /* 0, or -1 with text in err; the file is then as it was. */
 int amp_chart_write(const struct amp_chart *, const struct amp_chart_state *, char *err,
                     size_t err_size);

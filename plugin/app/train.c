@@ -40,30 +40,23 @@ static struct {
     struct amp_chart *chart;      /* NULL: no -chart */
     bool chart_failed;            /* the last write did, and it was told */
     bool began;
-    size_t first, total;
+    size_t total;
     double started, drawn, average;
 } watch;
 
 /* ---- after every iteration ---- */
 
-/* From the iterations of this run only; -1 after the first, which tells nothing. */
-static double seconds_left(size_t iteration, double now)
-{
-    if (iteration == watch.first) return -1;
-    double per_iteration = (now - watch.started) / (double)(iteration - watch.first);
-    return per_iteration * (double)(watch.total > iteration ? watch.total - iteration : 0);
-}
-
 static void draw(network *net, size_t iteration, double loss, double now)
 {
     char err[9000];
-    struct amp_chart_state s = {.iteration = iteration,
-                                .loss = loss,
-                                .average = watch.average,
-                                .rate = get_current_rate(net),
-                                .map50 = NAN,
-                                .best50 = NAN,
-                                .seconds_left = seconds_left(iteration, now)};
+    struct amp_chart_state s = {
+        .iteration = iteration,
+        .loss = loss,
+        .average = watch.average,
+        .rate = get_current_rate(net),
+        .map50 = NAN,
+        .best50 = NAN,
+        .seconds_left = amp_chart_seconds_left(watch.chart, iteration, now - watch.started)};
     if (watch.map) {
         s.map50 = amp_training_map_last(watch.map)->map50;
         s.best50 = amp_training_map_best(watch.map)->map50;
@@ -91,7 +84,6 @@ static void after_iteration(network *net, float loss, void *user)
     size_t iteration = get_current_batch(net);
     (void)user;
     if (!watch.began) {
-        watch.first = iteration;
         watch.started = amp_clock_seconds();
         /* So that the first iteration draws a chart. */
         watch.drawn = watch.started - CHART_SECONDS;

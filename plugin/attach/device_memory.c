@@ -114,11 +114,8 @@ static bool is_unused(const struct array *a, void *const *unused, int n)
 
 static bool commit(struct array *a)
 {
-    if (!ampk_commit(a->address, a->bytes, a->initial)) return false;
-    a->committed = true;
-    /* The array has its contents now, and the caller may free x. */
-    a->initial = NULL;
-    return true;
+    a->committed = ampk_commit(a->address, a->bytes, a->initial);
+    return a->committed;
 }
 
 /* Stops at the first failure: the caller ends the program. */

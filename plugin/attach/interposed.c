@@ -85,13 +85,13 @@ AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
 
 /* ---- options ---- */
 
-/* Called after every layer of a cfg is made: Darknet prints the keys that nobody asked for. Ours,
- * and those that an optimizer of ours reads, are marked as read. */
+/* Called after every layer of a cfg is made: Darknet prints the keys that nobody asked for. Ours
+ * are marked as read. */
 AMP_INTERPOSE(void, option_unused, (list * options))
 {
     for (node *n = options->front; n; n = n->next) {
         kvp *pair = n->val;
-        if (amp_option_is_key(pair->key) || amp_rate_reads(options, pair->key)) pair->used = 1;
+        if (amp_option_is_key(pair->key)) pair->used = 1;
     }
     AMP_REAL(option_unused)(options);
     amp_memory_count_layer();

@@ -72,13 +72,3 @@ char *amp_rate_policy(const list *options, char *value)
     bool ours = amp_policy_from_word(value) != AMP_POLICY_OF_DARKNET;
     return ours && is_mixed(options) ? constant : value;
 }
-
-bool amp_rate_reads(const list *options, const char *key)
-{
-    struct amp_rules rules = {0};
-    if (strcmp(key, "B1") && strcmp(key, "B2") && strcmp(key, "eps")) return false;
-    const char *word = value_of(options, "optimizer");
-    for (int i = 0; i < AMP_OPTIMIZERS; i++)
-        if (!strcmp(word, amp_optimizer_words[i])) rules.optimizer = (enum amp_optimizer)i;
-    return is_mixed(options) && amp_rules_keep_moments(&rules);
-}

@@ -14,8 +14,5 @@ void amp_rate_put_back(struct amp_session *);
 /* What Darknet is told in place of the policy of a [net] section: "constant" if it is one of ours
  * and mixed_precision=1 stands there too, else value. */
 char *amp_rate_policy(const list *options, char *value);
-/* Whether an optimizer of ours reads this key of a [net] section. Darknet reads B1, B2 and eps with
- * adam=1 only, and would call them unused. */
-bool amp_rate_reads(const list *options, const char *key);
 
 #endif

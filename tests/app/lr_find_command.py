@@ -110,14 +110,19 @@ def main():
         root = ET.parse(folder / "rates.svg").getroot()
         dots = root.findall("{http://www.w3.org/2000/svg}circle")
         assert len(dots) == len(result["points"])
-        find(folder, "--chart", "rates.svg")  # replaced
+        # Nothing else of the cfg's changes the rates. The picture is replaced.
+        picture, text = (folder / "rates.svg").read_bytes(), (folder / "toy.cfg").read_text()
+        (folder / "toy.cfg").write_text(text.replace("burn_in=10\n", "")
+                                        .replace("policy=constant", "policy=steps\nsteps=5\nscales=.1"))
+        find(folder, "--chart", "rates.svg")
+        assert (folder / "rates.svg").read_bytes() == picture
+        (folder / "toy.cfg").write_text(text)
         (folder / "rates.svg").unlink()
-        assert contents(folder) == before
+        before = contents(folder)
         for name, said in (("toy.names", "is no chart of amp lr-find"), ("no/dir.svg", "no/dir.svg")):
             told = run(folder, "amp", "lr-find", "toy.data", "toy.cfg", "--chart", name)
             assert told.returncode == 1 and said in told.stderr, told.stderr
         assert contents(folder) == before
-        text = (folder / "toy.cfg").read_text()
         high = re.sub("^learning_rate=.*$", "learning_rate=.9\nlearning_rate_min=.5", text, flags=re.M)
         (folder / "toy.cfg").write_text(re.sub("^policy=.*$", "policy=cosine", high, flags=re.M))
         assert "\nlearning_rate_min=0.5 is above that: lower it, too.\n" in find(folder).stdout

@@ -105,6 +105,9 @@ AMP_TEST(goes_on_from_where_it_starts)
     CHECK(says("\nloss 39 ") && says("\nmap 20 "));
     CHECK(says("\nloss 40 0.5 0.5 0.5 8\n")); /* not joined with the earlier run's */
     CHECK(!says("\nloss 50 ") && !says("\nmap 40 "));
+    CHECK(amp_chart_seconds_left(c, 40, 5) < 0);
+    CHECK_NEAR(amp_chart_seconds_left(c, 44, 10), 10 / 4. * (100 - 44), 1e-9);
+    CHECK(amp_chart_seconds_left(c, 100, 10) == 0 && amp_chart_seconds_left(c, 101, 10) == 0);
     amp_chart_free(c);
 }
 

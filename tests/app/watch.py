@@ -94,7 +94,7 @@ def check_runs(root):
     plain, lines = check_no_trace(root, "plain", "seed=1")
     check_best(plain, lines)
     text = check_chart(plain, range(1, 31), [12, 16, 20, 24, 28, 30])
-    assert "iteration 30 of 30 (100.0 %)" in text and "loss scale" not in text
+    assert "iteration 30 of 30 (100.0 %), 0:00:00 left" in text and "loss scale" not in text
     check_average(text)
 
     mixed, lines = check_no_trace(root, "mixed", "seed=1\nmixed_precision=1\namp_log=log")

@@ -4,6 +4,7 @@ usage: detector_test.py DARKNET
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,19 @@ def main():
         run = detect(program, folder, "image000.png", DARKNET_LABELS=str(folder / "nowhere"))
         assert run.returncode == 1, run.stdout
         assert str(folder / "nowhere" / "32_0.png") in run.stderr, run.stderr
+
+        # Where there are no letters beside program and plugin; then in the current folder.
+        built = Path(program).resolve().parents[1]
+        (folder / "bin").mkdir()
+        for path in (Path(program), *(built / "lib").glob("libdarknet_amp.so*")):
+            shutil.copy(path, folder / "bin" / path.name)
+        program, libraries = folder / "bin" / Path(program).name, "%s:%s" % (folder / "bin", built / "lib")
+        run = detect(program, folder, "image000.png", LD_LIBRARY_PATH=libraries)
+        assert run.returncode == 1 and "(32_0.png to 126_7.png) were not found; set DARKNET_LABELS" in run.stderr, run.stderr
+        (folder / "data").mkdir()
+        (folder / "data" / "labels").symlink_to(built / "share" / "darknet" / "labels")
+        run = detect(program, folder, "image000.png", LD_LIBRARY_PATH=libraries)
+        assert run.returncode == 0, run.stderr
 
 
 main()

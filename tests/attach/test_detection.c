@@ -558,6 +558,26 @@ AMP_TEST(all_instruction_sets_give_the_same_bits)
     }
 }
 
+static void check_next(enum amp_load_part done, void *next)
+{
+    int *part = next;
+    CHECK_INT((int)done, (*part)++);
+}
+
+AMP_TEST(each_part_is_told_when_it_is_done)
+{
+    int next = 0;
+    struct loaded l;
+    load_args a = random_arguments();
+    a.d = &l.data;
+    name_files("a", "jpg");
+    write_jpeg(100, 100, JCS_RGB);
+    write_labels();
+    REQUIRE(amp_load_image(&a, false, check_next, &next));
+    CHECK_INT(next, AMP_LOAD_PARTS);
+    free_data(l.data);
+}
+
 /* What the keys of a cfg choose. A program has one loader, of its first network's keys. */
 AMP_TEST(the_keys_choose_the_loader)
 {

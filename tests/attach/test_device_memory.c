@@ -52,6 +52,15 @@ AMP_TEST(small_arrays_and_weights_are_not_deferred)
     CHECK(emulation_bytes_without_memory() == 0);
 }
 
+AMP_TEST(a_network_without_weights_defers_too)
+{
+    amp_deferred_begin(NULL, NULL, 0);
+    float *array = amp_deferred_make(NULL, WEIGHTS);
+    amp_deferred_end();
+    CHECK(array && emulation_bytes_without_memory() == WEIGHTS * sizeof(float));
+    CHECK(amp_deferred_free(array));
+}
+
 AMP_TEST(an_unused_array_has_no_memory)
 {
     float *used = make(NULL, LARGE), *unused = make(NULL, 2 * LARGE);

@@ -119,7 +119,28 @@ int MPI_Finalize(void)
     return next();
 }
 
-/* threads: MPI says that it has no MPI_THREAD_MULTIPLE. The numbers are Open MPI's. */
+/* own: the program has started MPI itself, and every look at its clock takes an hour. The numbers
+ * here and below are Open MPI's. */
+int MPI_Initialized(int *is);
+int MPI_Initialized(int *is)
+{
+    int level, (*next)(int *), (*begin)(int *, char ***, int, int *);
+    *(void **)&next = dlsym(RTLD_DEFAULT, "PMPI_Initialized");
+    *(void **)&begin = dlsym(RTLD_DEFAULT, "PMPI_Init_thread");
+    int failed = wants("own") && begin(NULL, NULL, 3, &level);
+    return failed || next(is);
+}
+
+double MPI_Wtime(void);
+double MPI_Wtime(void)
+{
+    static int looks;
+    double (*next)(void);
+    *(void **)&next = dlsym(RTLD_DEFAULT, "PMPI_Wtime");
+    return next() + (wants("own") ? 3600. * looks++ : 0);
+}
+
+/* threads: MPI says that it has no MPI_THREAD_MULTIPLE. */
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided);
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {

@@ -38,10 +38,18 @@ def wait_for(process, iteration):
     raise AssertionError("ended before iteration %d\n%s" % (iteration, process.stderr.read()))
 
 
+def speakers(said):
+    """Who says that the run ends and what process is the reason. That one has said why in its own words."""
+    told = re.findall(r"^darknet-amp: (?:rank (\d) on \S+: )?rank (\d) on \S+ (?:has not|cannot)", said, re.M)
+    assert told and all((speaker or "0") != reason for speaker, reason in told), said
+    return sorted(int(speaker or 0) for speaker, reason in told)
+
+
 def check_resumed(folder, said, whole):
     """The last finished step is saved, and training goes on from there as if nothing had been."""
     saved = re.findall(r"The state after iteration (\d+) is saved\. .*: \S*toy.cfg (\S+)\n", said)
     assert len(saved) == 1, said
+    assert len(set(speakers(said))) == len(speakers(said)), said
     train(folder, DRAW.choice((0, 2, 4)), saved[0][1])
     assert pair(folder) == pair(whole), said
     return int(saved[0][0])
@@ -88,7 +96,8 @@ def stop_one_alone(folder, rank):
         if not ended(pid):
             os.kill(pid, signal.SIGKILL)
     process.kill()  # it waits on, as no rank has taken leave of it
-    process.communicate()
+    said = process.communicate()[1]
+    assert speakers(said) == [other for other in range(RANKS) if other != rank], said
     return seconds
 
 
@@ -291,6 +300,12 @@ def check_start_and_end(root, ranks=None):
             check_in_time(root / where / str(rank), TIMEOUT + 2, stop_in, rank, where, words)
 
 
+def check_own_mpi(root):
+    """A program that runs MPI itself may let the others wait for its network as long as it likes."""
+    said = train(make(root, KEYS), RANKS, program=STOCK, env=dict(FAULT="own", PRELOAD=FAULTS + ":" + PLUGIN))
+    assert "MPI_THREAD_MULTIPLE" not in said, said
+
+
 # ---- one computes wrong ----
 
 
@@ -311,7 +326,7 @@ def main():
     print("AMP_TEST_SEED=%d" % SEED)
     by_rank = [check_stopped, check_ends, check_killed, check_busy_rank_0, check_gone, check_memory, check_room,
                check_start_and_end]
-    once = [check_late, check_without_threads, check_drift]
+    once = [check_late, check_without_threads, check_own_mpi, check_drift]
     if "--all" in sys.argv:
         processes.run_checks(globals(), by_rank, range(RANKS))
     else:

@@ -334,6 +334,27 @@ AMP_TEST(training_does_not_depend_on_the_loader_threads)
     free(one);
 }
 
+/* Not since the last iteration of the one before it. */
+AMP_TEST(a_wait_is_of_the_network_that_trains)
+{
+    for (int i = 0; i < 2; i++) {
+        data first, second;
+        load_args args = arguments(DETECTION_DATA, 4, &first);
+        network *net = load_network((char *)write_small_cfg("mixed_precision=1\nseed=7"), NULL, 0);
+        args.w = args.h = 16;
+        args.num_boxes = net->layers[net->n - 1].max_boxes;
+        pthread_join(load_data(args), NULL);
+        train_network(net, first);
+        args.d = &second;
+        pthread_t thread = load_data(args);
+        CHECK(amp_session_of(net->layers)->log.waited == 0);
+        pthread_join(thread, NULL);
+        free_data(first);
+        free_data(second);
+        free_network(net);
+    }
+}
+
 /* Of a program that loads several batches after an iteration, too. */
 AMP_TEST(no_wait_is_counted_twice)
 {

@@ -187,6 +187,7 @@ static bool save_with_a_failure(network *net, enum call call, int at)
     network *after = found();
     CHECK(is_same(after, net) || (told && is_same(after, before)));
     CHECK(!told || strstr(said, strerror(kinds[call].error)) || strstr(said, "could be written"));
+    CHECK(!told || !strstr(said, "Saved as "));
     CHECK(told <= (calls >= at));
     CHECK(told || !kinds[call].told || calls < at);
     free_network(after);
@@ -230,23 +231,37 @@ AMP_TEST(every_call)
     scratch_empty();
 }
 
-/* The best weights of -map, of a network without a key of ours: whole, or as they were. */
-AMP_TEST(weights_without_a_session)
+static char err[AMP_SAVE_ERR_SIZE];
+static long bytes; /* of best.weights */
+
+static int save_whole(network *net)
+{
+    return amp_save_whole(net, scratch("best.weights"), (size_t)bytes, err, sizeof err);
+}
+
+static int save_averages(network *net)
+{
+    return amp_save_averages(net, scratch("best.weights"), err, sizeof err);
+}
+
+/* Whole, or as they were, and then nothing says that they are saved. closing: which call of fclose
+ * is that of the weights. */
+static void check_failing(network *net, int (*save_best)(network *), int closing)
 {
     static const enum call of_a_save[] = {FWRITE, FCLOSE, FSYNC, RENAME, GETRANDOM};
-    char before[4096], after[4096], err[AMP_SAVE_ERR_SIZE];
-    network *net = parse("width=4\nheight=4\n", layers);
-    save(net, "best.weights");
-    long bytes = scratch_read("best.weights", before, sizeof before);
+    char before[4096], after[4096];
+    bytes = scratch_read("best.weights", before, sizeof before);
     REQUIRE(bytes > 20 && bytes < (long)sizeof before);
     steps(net, 1);
     for (size_t i = 0; i < sizeof of_a_save / sizeof *of_a_save; i++) {
         failing = of_a_save[i];
-        fail_at = 1;
+        fail_at = failing == FCLOSE ? closing : 1;
         calls = 0;
+        listen();
         armed = true;
-        int result = amp_save_whole(net, scratch("best.weights"), (size_t)bytes, err, sizeof err);
+        int result = save_best(net);
         armed = false;
+        CHECK(!strstr(heard(), "Saved as "));
         CHECK(calls > 0);
         CHECK_INT(result, -1);
         CHECK_SAYS(err, "best.weights");
@@ -254,11 +269,29 @@ AMP_TEST(weights_without_a_session)
         CHECK(!memcmp(before, after, (size_t)bytes));
         CHECK_INT(scratch_count(), 2); /* and the cfg */
     }
-    CHECK_INT(amp_save_whole(net, scratch("best.weights"), (size_t)bytes, err, sizeof err), 0);
+    listen();
+    CHECK_INT(save_best(net), 0);
+    CHECK(strstr(heard(), "Saved as ") != NULL);
     CHECK(scratch_read("best.weights", after, sizeof after) == bytes);
     CHECK(memcmp(before, after, (size_t)bytes));
     free_network(net);
     scratch_empty();
+}
+
+/* The best weights of -map, of a network without a key of ours. */
+AMP_TEST(weights_without_a_session)
+{
+    network *net = parse("width=4\nheight=4\n", layers);
+    save(net, "best.weights");
+    check_failing(net, save_whole, 1);
+}
+
+AMP_TEST(averages)
+{
+    network *net = parse(SEEDED "ema_alpha=.5\n", layers);
+    steps(net, 1);
+    CHECK_INT(save_averages(net), 0);
+    check_failing(net, save_averages, 2);
 }
 
 AMP_TEST_MAIN
