@@ -420,6 +420,7 @@ AMP_TEST(every_end_waits)
     }
 }
 
+#ifndef AMP_ARCHER /* clang 14's archer crashes at the end of a forked child */
 /* The child has no such thread; its parent's save is not its own. */
 static void child_ends(void)
 {
@@ -440,6 +441,7 @@ AMP_TEST(a_forked_child_waits_for_nothing)
     check_same_pair("a.backup", "three.backup");
     scratch_empty();
 }
+#endif
 
 /* ---- killed, and calls that fail ---- */
 
