@@ -575,7 +575,8 @@ def use_device(args):
     if not torch.cuda.is_available():
         raise CfgError(f"--device {args.device}: PyTorch {torch.__version__} finds no GPU here")
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.benchmark_limit = 0  # all engines, not the first ten
+    if args.all_engines:
+        torch.backends.cudnn.benchmark_limit = 0
     if args.check:  # FP32 is FP32, in FP64 and for one pass nothing is worth to be timed
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -595,6 +596,8 @@ def main():
                         help="default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs")
     parser.add_argument("--graphs", action="store_true")
     parser.add_argument("--group", type=int, default=1)
+    parser.add_argument("--all-engines", action="store_true",
+                        help="cuDNN's timing takes all engines, not the first ten")
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--check", type=Path, nargs="+", metavar="DIR")

@@ -132,8 +132,10 @@ static void *watch_memory(void *unused)
     (void)unused;
     check(cudaSetDevice(memory.gpu), "cudaSetDevice:");
     while (!atomic_load(&memory.stop)) {
-        size_t used = memory_used();
-        if (used > memory.peak) memory.peak = used;
+        /* A look may be refused while a pass is recorded: the next one counts. */
+        size_t free_bytes, total;
+        if (cudaMemGetInfo(&free_bytes, &total) == cudaSuccess && total - free_bytes > memory.peak)
+            memory.peak = total - free_bytes;
         nanosleep(&a_moment, NULL);
     }
     return NULL;

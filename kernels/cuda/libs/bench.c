@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- messages, and facts kept for the next run ---- */
 
@@ -21,6 +22,28 @@ void ampk_tc_say_timing(struct ampk_tc *tc)
     if (!tc->said_timing)
         ampk_tc_say("timing the ways to compute each convolution on this GPU, once");
     tc->said_timing = true;
+}
+
+double ampk_tc_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void ampk_tc_say_timed(struct ampk_tc *tc)
+{
+    char text[200];
+    if (tc->timed.problems || tc->timed.contests) {
+        int used = snprintf(
+            text, sizeof text, "timed %d engines for %d problems, and %d contests, in %.1f s",
+            tc->timed.engines, tc->timed.problems, tc->timed.contests, tc->timed.seconds);
+        if (tc->timed.cut_short)
+            snprintf(text + used, sizeof text - (size_t)used, "; %d problems were cut short",
+                     tc->timed.cut_short);
+        ampk_tc_say(text);
+    }
+    memset(&tc->timed, 0, sizeof tc->timed);
 }
 
 void ampk_tc_save_cache(struct ampk_tc *tc)

@@ -18,6 +18,11 @@ enum {
 /* An engine that takes HOPELESS times as long as the best is not run again. The first run alone
  * must be slower still, because a busy host may have kept it waiting. */
 static const float HOPELESS = 1.3f, HOPELESS_AT_FIRST = 3;
+
+/* Seconds for one problem. The libraries name what they expect to be fast first; what has not been
+ * timed by then is left out. */
+static const double MOST_SECONDS = 3;
+
 /* Milliseconds of the fastest run; 0 if the engine cannot run. The fastest, not the mean: whatever
  * disturbs a run only makes it longer. */
 static float time_engine(struct ampk_tc_bench *b, const struct ampk_tc_engine *engine, float best)
@@ -41,6 +46,14 @@ struct candidate {
     char key[AMPK_TC_CHOICE_KEY];
     const char *choice; /* the part of key that names the choice */
 };
+
+/* Whether the time is up. The first engine that runs is always timed. */
+static bool is_late(struct ampk_tc_trials *t)
+{
+    bool late = t->count > 0 && ampk_tc_now() > t->until;
+    t->cut_short |= late;
+    return late;
+}
 
 /* Times a candidate that is set up, and lists it. Returns its time, 0 if it cannot run. */
 static float try_engine(struct ampk_tc_bench *b, struct ampk_tc_trials *t, struct candidate *c)
@@ -67,7 +80,7 @@ static void time_gemms(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
     size_t limit = b->workspace_bytes;
     cublasLtMatmulAlgo_t algorithms[GEMMS_TIMED];
     int count = ampk_tc_list_gemms(b->tc, p, limit, algorithms, GEMMS_TIMED, why, sizeof why);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && !is_late(t); i++) {
         struct candidate c = {.engine.ms = 0};
         c.choice = ampk_tc_name_gemm(plan, &algorithms[i], c.key);
         if (ampk_tc_is_left_out(b->tc, c.key)) continue;
@@ -118,7 +131,7 @@ static void time_named(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
     for (int mode = 0; mode < AMPK_CUDNN_MODES; mode++) {
         of->count = ampk_cudnn_candidates(&b->tc->cudnn, p, ampk_cudnn_modes[mode], of->list,
                                           of->count, NAMED, why, why_size);
-        while (of->tried < of->count) {
+        while (of->tried < of->count && !is_late(t)) {
             if (is_last_resort(&of->list[of->tried], mode, t))
                 of->tried++;
             else
@@ -140,7 +153,7 @@ static void search(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
         from = of->fastest;
         of->count = ampk_cudnn_neighbours(&b->tc->cudnn, &plan->problem, &of->list[from], of->list,
                                           of->count, CHOICES);
-        while (of->tried < of->count)
+        while (of->tried < of->count && !is_late(t))
             try_next(b, plan, t, of, why, sizeof why);
     }
 }
@@ -171,6 +184,7 @@ bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_
     t.list = malloc((GEMMS_TIMED + CHOICES) * sizeof *t.list);
     if (!t.list) return false;
     ampk_tc_say_timing(tc);
+    t.until = ampk_tc_now() + MOST_SECONDS;
     bool begun = ampk_tc_bench_begin(&b, p);
     if (begun) {
         time_gemms(&b, plan, &t);
@@ -178,6 +192,10 @@ bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_
         ampk_tc_take_right(&b, plan, &t);
     }
     ampk_tc_bench_end(&b);
+    tc->timed.problems++;
+    tc->timed.engines += t.count;
+    tc->timed.cut_short += t.cut_short;
+    tc->timed.seconds += ampk_tc_now() - (t.until - MOST_SECONDS);
     free(t.list);
     if (plan->engine.ms <= 0 && p->sums && begun &&
         b.workspace_bytes == ampk_tc_workspace_limit(tc, p))

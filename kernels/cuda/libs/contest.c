@@ -86,11 +86,14 @@ static void measure(const struct contest *c)
     char value[AMPK_TC_VALUE];
     if (c->tc->settings.untimed) return;
     ampk_tc_say_timing(c->tc);
+    double from = ampk_tc_now();
     bool begun = c->ways->begin(c->bench);
     ampk_tc_try(c->tc, c->key);
     bool held = begun && hold(c, value);
     ampk_tc_try(c->tc, NULL);
     c->ways->end(c->bench);
+    c->tc->timed.contests++;
+    c->tc->timed.seconds += ampk_tc_now() - from;
     if (!held) return;
     ampk_plan_cache_add(c->tc->cache, c->key, value);
     ampk_tc_save_cache(c->tc);

@@ -48,6 +48,10 @@ struct ampk_tc {
     const char *trying;
     bool said_timing, said_wrong, said_left_out, said_unverified;
     int clearings; /* how often to clear memory before a timed run; 0: not warm yet */
+    struct {       /* since it was last said */
+        int engines, problems, contests, cut_short;
+        double seconds;
+    } timed;
 };
 
 /* One way to compute a problem. */
@@ -109,6 +113,8 @@ bool ampk_tc_run_engine(struct ampk_tc *, const struct ampk_tc_engine *, const v
 /* Print to stderr; ..._timing prints its message once per context. */
 void ampk_tc_say(const char *text);
 void ampk_tc_say_timing(struct ampk_tc *);
+/* Seconds of a clock that is never set back. */
+double ampk_tc_now(void);
 void ampk_tc_save_cache(struct ampk_tc *);
 /* Writes down what the device is given from now on, before it is: a device that hangs lets nobody
  * write it later. key NULL: nothing that a later run could leave out. */
@@ -179,6 +185,8 @@ struct ampk_tc_trials {
     struct ampk_tc_trial *list;
     int count;
     float best;     /* milliseconds; 0: none yet */
+    double until;   /* when to stop, as ampk_tc_now has it */
+    bool cut_short; /* that time came before all were timed */
     bool searching; /* what is timed from now on is found, not named */
 };
 

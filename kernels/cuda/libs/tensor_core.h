@@ -126,6 +126,9 @@ struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *, const struct ampk_
                                char *err, size_t err_size);
 /* Destroys its plans, too. */
 void ampk_tc_destroy(struct ampk_tc *);
+/* Prints how much was timed since it last said so, and how long that took; nothing if nothing was.
+ */
+void ampk_tc_say_timed(struct ampk_tc *);
 
 /* The fastest way to compute this problem. If the cache does not know it, times all ways now, on
  * that stream, in memory taken for it; without memory, takes the way that the library expects to

@@ -116,6 +116,7 @@ static bool recording_failed(struct ampk_context *ctx)
 static bool record_begin(struct ampk_context *ctx)
 {
     bool given_up = ctx->failed_recordings >= MOST_FAILED_RECORDINGS;
+    if (ctx->tensor_core) ampk_tc_say_timed(ctx->tensor_core);
     if (given_up || ampk_cuda_setting(AMPK_CUDA_UNRECORDED) == AMPK_ALWAYS) return false;
     return ampk_rt_record_begin(ctx->stream) || recording_failed(ctx);
 }
