@@ -18,7 +18,7 @@ pack=$work/pack
 begun=${BEGUN:-$(date +%s)}
 export BEGUN="$begun" KEEP="$work" OUT="${OUT:?}"
 PATH=$PATH:/usr/local/cuda/bin
-case $part in second) most=290 ;; *) most=345 ;; esac
+case $part in second) most=310 ;; *) most=345 ;; esac
 
 now() { echo $(($(date +%s) - begun)); }
 left() { echo $((most - $(now))); }
@@ -213,13 +213,15 @@ else
             waited="$waited $!"
         done
     done
+    [ ! -x .gpu/probe ] || { timeout 90 .gpu/probe >"$OUT/probe.txt" 2>&1 & waited="$waited $!"; }
     wait $waited
     say "invariants: $(tail -n 1 "$work/invariants.log" | cut -c1-200)"
     for log in "$work"/s-*.log; do
         say "$(basename "$log" .log): $(grep '^=========' "$log" | tail -n 1 | cut -c1-100); $(tail -n 1 "$log" | cut -c1-60)"
     done
     wait $compiled
-    bench yolov3 200 --models yolov3-416 --batches 16 --check-batch 16 --rounds 3 --seconds 0.4 \
-        --contestants fixed,torch-graphs,fp16,stock-tf32,torch-compile --end-to-end
+    bench yolov3 235 --models yolov3-416 --batches 16 --check-batch 16 --rounds 3 --seconds 0.4 \
+        --contestants fixed,torch,torch-graphs,torch-compile,fp16,stock,stock-tf32,fixed-one-stream,fixed-kernel-sums,fixed-library-image,fixed-library-image-gradient \
+        --end-to-end
 fi
 finish "$part"

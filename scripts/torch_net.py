@@ -347,7 +347,11 @@ def captured(run, before):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # MemoryWatch asks meanwhile
         run()
-    return graph.replay
+
+    def replay(_used=run):  # the graph reads what run() holds: images, gradients of heads, momentum
+        graph.replay()
+
+    return replay
 
 
 def training_step(net, args):
