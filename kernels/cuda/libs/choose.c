@@ -238,7 +238,7 @@ static bool can_try(struct guess *g, const struct ampk_tc_engine *engine)
     return g->ready && engine->workspace <= g->bench.workspace_bytes;
 }
 
-/* Whether the engine runs; true also if there is no memory to try it. */
+/* Whether the engine runs and carries infinities; true also if there is no memory to try it. */
 static bool is_able(struct guess *g, const struct ampk_tc_engine *engine, const char *key,
                     char *why, size_t why_size)
 {
@@ -251,9 +251,11 @@ static bool is_able(struct guess *g, const struct ampk_tc_engine *engine, const 
     ampk_tc_bench_blame(&g->bench, engine, key);
     bool done = ampk_tc_bench_run(&g->bench, engine);
     ampk_tc_bench_wait(&g->bench);
+    bool right = done && ampk_tc_carries_infinity(&g->bench, &g->plan->problem, engine);
     ampk_tc_bench_blame(&g->bench, NULL, NULL);
     if (!done) snprintf(why, why_size, "%s", g->bench.refusal);
-    return done;
+    if (done && !right) snprintf(why, why_size, "its results lose infinities");
+    return right;
 }
 
 static bool choose_gemm(struct guess *g, char *why, size_t why_size)

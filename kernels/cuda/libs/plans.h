@@ -190,6 +190,11 @@ struct ampk_tc_trials {
     bool searching; /* what is timed from now on is found, not named */
 };
 
+/* Whether an infinity in the first operand reaches the result, as itself or as a NaN. Overwrites the
+ * bench's result. True also where none can be put in. */
+bool ampk_tc_carries_infinity(struct ampk_tc_bench *, const struct ampk_tc_problem *,
+                              const struct ampk_tc_engine *);
+
 /* Puts the fastest that is right into plan->engine, and into the cache. Leaves the engine empty
  * where none is. */
 void ampk_tc_take_right(struct ampk_tc_bench *, struct ampk_tc_plan *, struct ampk_tc_trials *);

@@ -1,6 +1,6 @@
-/* Decides which of the engines that were timed a problem gets: the fastest that gives the same bits
- * twice and computes what another engine computes. A fast engine may be fast because it is wrong,
- * and no library says so. What is wrong is named, left out, and kept as such in the file of plans.
+/* Decides which of the engines that were timed a problem gets: the fastest that carries infinities,
+ * gives the same bits twice and computes what another engine computes. A fast engine may be fast
+ * because it is wrong, and no library says so. What is wrong is named, left out, and kept as such in the file of plans.
  * Must not know how engines are found or timed. */
 #include "plans.h"
 
@@ -25,6 +25,91 @@ struct verification {
 static bool can_compare(const struct ampk_tc_problem *p)
 {
     return !(p->sums && p->pass == AMPK_TC_DATA);
+}
+
+/* ---- infinities ----
+ *
+ * Loss scaling finds an overflow by the infinity that it leaves, so an infinity must reach the
+ * result. One of cuDNN 9.19's engines (47, on an H100) makes 0 of a negative one, and of a negative
+ * sum that overflows. */
+
+enum { MOST_READ = 1 << 20 }; /* bytes of a result */
+
+struct infinities {
+    size_t positive, negative, nan;
+};
+
+/* The bits of an infinity in this type; those above mantissa and exponent are the sign. */
+static uint32_t infinity_bits(enum ampk_dtype dtype)
+{
+    return dtype == AMPK_FP16 ? 0x7c00 : dtype == AMPK_BF16 ? 0x7f80 : 0x7f800000;
+}
+
+static struct infinities count_infinities(const void *data, size_t bytes, enum ampk_dtype dtype)
+{
+    struct infinities found = {0, 0, 0};
+    size_t size = ampk_dtype_bytes(dtype);
+    uint32_t infinity = infinity_bits(dtype), sign = size == 4 ? 0x80000000 : 0x8000;
+    for (size_t i = 0; i + size <= bytes; i += size) {
+        uint32_t word = 0;
+        memcpy(&word, (const char *)data + i, size); /* little-endian, as everything with CUDA */
+        found.positive += word == infinity;
+        found.negative += word == (infinity | sign);
+        found.nan += (word & ~sign) > infinity;
+    }
+    return found;
+}
+
+/* The place in the first operand of an element of image 0 that the window's first tap reads, near
+ * the upper left corner, so that what it changes lies at the start of the result; SIZE_MAX: there is
+ * none. */
+static size_t find_place(const struct ampk_tc_problem *p)
+{
+    int y = (p->pad + p->stride - 1) / p->stride, x = y * p->stride - p->pad;
+    if (x >= p->h || x >= p->w || y >= ampk_tc_out(p, p->h, p->kh) ||
+        y >= ampk_tc_out(p, p->w, p->kw))
+        return SIZE_MAX;
+    if (p->pass == AMPK_TC_DATA) return ((size_t)y * ampk_tc_out(p, p->w, p->kw) + y) * p->k;
+    return ((size_t)x * p->w + x) * p->c;
+}
+
+/* What an infinity at the place leaves in the result's first bytes. */
+static bool run_with(struct ampk_tc_bench *b, const struct ampk_tc_problem *p,
+                     const struct ampk_tc_engine *engine, size_t place, uint32_t word, void *head,
+                     size_t bytes)
+{
+    size_t size = ampk_dtype_bytes(ampk_tc_operand(p->compute));
+    char *at = (char *)b->first + place * size;
+    uint32_t old;
+    ampk_conv_fill(b->stream, b->result, p->result, b->result_bytes / ampk_dtype_bytes(p->result),
+                   0);
+    ampk_rt_copy_out(&old, at, size, b->stream);
+    ampk_tc_bench_wait(b);
+    ampk_rt_copy_in(at, &word, size, b->stream);
+    bool done = ampk_tc_bench_run(b, engine);
+    ampk_rt_copy_in(at, &old, size, b->stream);
+    ampk_rt_copy_out(head, b->result, bytes, b->stream);
+    ampk_tc_bench_wait(b);
+    return done;
+}
+
+bool ampk_tc_carries_infinity(struct ampk_tc_bench *b, const struct ampk_tc_problem *p,
+                              const struct ampk_tc_engine *engine)
+{
+    size_t bytes = b->result_bytes < MOST_READ ? b->result_bytes : MOST_READ;
+    size_t place = find_place(p);
+    enum ampk_dtype operand = ampk_tc_operand(p->compute);
+    uint32_t infinity = infinity_bits(operand), sign = operand == AMPK_FP32 ? 0x80000000 : 0x8000;
+    void *head = place == SIZE_MAX ? NULL : malloc(bytes);
+    if (!head) return true;
+    bool done = run_with(b, p, engine, place, infinity, head, bytes);
+    struct infinities above = count_infinities(head, bytes, p->result);
+    done = done && run_with(b, p, engine, place, infinity | sign, head, bytes);
+    struct infinities below = count_infinities(head, bytes, p->result);
+    free(head);
+    return done && above.positive + above.negative + above.nan > 0 &&
+           above.positive == below.negative && above.negative == below.positive &&
+           above.nan == below.nan;
 }
 
 /* ---- results ---- */
@@ -119,11 +204,27 @@ static void leave_out(struct verification *v, struct ampk_tc_trial *wrong)
     ampk_plan_cache_add(tc->cache, key, AMPK_TC_WRONG);
 }
 
+static bool carries_infinity(struct verification *v, const struct ampk_tc_trial *trial)
+{
+    char key[AMPK_TC_CHOICE_KEY];
+    struct ampk_tc_bench *b = v->bench;
+    struct ampk_tc_engine engine = {.ms = 0};
+    if (!ampk_tc_set_choice(b->tc, &v->plan->problem, &engine, trial->choice, b->workspace_bytes))
+        return false;
+    ampk_tc_name_choice(v->plan, trial->choice, key);
+    ampk_tc_bench_blame(b, &engine, key);
+    bool carries = ampk_tc_carries_infinity(b, &v->plan->problem, &engine);
+    ampk_tc_bench_blame(b, NULL, NULL);
+    ampk_tc_clear_engine(&engine);
+    return carries;
+}
+
 /* Whether the fastest is right. Where another engine computes something else, a third one decides;
- * if there is none, or it agrees with neither, the fastest is left out. Three runs, as a rule. */
+ * if there is none, or it agrees with neither, the fastest is left out. Five runs, as a rule. */
 static bool is_right(struct verification *v, struct ampk_tc_trial *first)
 {
     struct ampk_tc_trial *second = fastest(v, first, NULL);
+    if (!carries_infinity(v, first)) return false;
     if (!compute(v, first, v->bench->result) || !compute(v, first, v->other) || difference(v) != 0)
         return false;
     if (!second || !can_compare(&v->plan->problem) || confirms(v, second)) return true;

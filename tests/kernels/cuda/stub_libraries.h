@@ -54,6 +54,7 @@ static struct stub {
     /* Bits: engines and algorithms that give other results, all the same ones; engines that give
      * other results each time. */
     unsigned wrong, wrong_gemms, restless;
+    unsigned swallows; /* bits: engines that lose a negative infinity */
     float off;     /* so far, relatively, are results of `wrong`; 0: by their own size */
     int mixed_up;  /* of the runs on another stream this one, and every so many later, is wrong */
     bool disturbs; /* a run on another stream does what is computed beside it */
