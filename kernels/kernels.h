@@ -134,9 +134,6 @@ struct ampk_bn_peers {
     void *user;
 };
 
-/* What bn_act_forward leaves of a layer for conv_backward_summed: so many floats per channel. */
-enum { AMPK_BN_LISTED = 4 };
-
 /* Batch-norm of one layer. Each array has c floats, one per channel. */
 struct ampk_batchnorm {
     const float *scale, *bias;    /* gamma, beta */
@@ -147,38 +144,21 @@ struct ampk_batchnorm {
      * of the statistics. */
     const float *sums;
     const struct ampk_bn_statistics *statistics;
-    /* AMPK_BN_LISTED * c floats, 16-byte aligned, that bn_act_forward writes in a format of the
-     * backend's own and conv_backward_summed reads. NULL: it will not be called. */
-    float *listed;
     /* For backward; NULL: none. Where it takes the sums of g and of g * (y - mean) itself, it goes
      * on with their means over the processes: dy is then that of the whole batch, and so are dscale
-     * and dbias when the processes' are added up. Sums that the caller hands over must be means
-     * already. Nothing is recorded then. */
+     * and dbias when the processes' are added up. Nothing is recorded then. */
     const struct ampk_bn_peers *peers;
 };
 
-/* The sums that batch-norm's backward needs. A convolution's data gradient can compute them on the
- * way. y is batch-norm's input; the convolution's input is the result of bn_act_forward on y with
- * this bn, which has `listed`. */
-struct ampk_gradient_sums {
-    const struct ampk_tensor *y;
-    const struct ampk_batchnorm *bn;
-    enum ampk_activation activation; /* as given to conv_sums_gradients */
-    float *sums; /* c sums of g, then c sums of g * (y - mean); 16-byte aligned */
-};
-
-/* The gradient that comes back to a layer with batch-norm and an activation of two slopes. The
- * fields argmax and sums select the operation that continues:
- *     argmax set   bn_act_pool_backward; d is the gradient at the maxima
- *     sums set     bn_backward_summed; d is g of that operation
- *     neither      bn_act_backward */
+/* The gradient that comes back to a layer with batch-norm and an activation of two slopes. With
+ * argmax bn_act_pool_backward goes on, and d is the gradient at the maxima; else bn_act_backward.
+ */
 struct ampk_layer_gradient {
     const struct ampk_tensor *y; /* batch-norm's input */
     const struct ampk_batchnorm *bn;
     enum ampk_activation activation;
     const struct ampk_tensor *d;
     const void *argmax; /* NULL: none */
-    const float *sums;  /* NULL: none */
 };
 
 /* The gradient at the output of a convolution with bias and activation: factor * d. The gradient
@@ -475,23 +455,9 @@ struct ampk_backend {
     void (*conv_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                           const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                           bool accumulate, uint32_t *dx_amax);
-    /* Whether conv_backward_summed and bn_backward_summed compute this convolution's data gradient
-     * and the batch-norm backward of the layer before it (with this activation) faster than
-     * conv_backward and bn_act_backward do. Ask once, after creation; the answer may take a while.
-     * All three functions are NULL in a backend without this fusion. */
-    bool (*conv_sums_gradients)(struct ampk_context *, struct ampk_conv *, enum ampk_activation);
-    /* Fused: conv_backward, then the first part of bn_act_backward of the layer before. The
-     * epilogue multiplies dx by that layer's activation gradient, so it stores g, the gradient at
-     * the batch-norm output, in place of dx. g is rounded once; the sums are FP32, of g as stored
-     * or before rounding. The sign of the activation's input in forward selects the slope, but for
-     * the last roundings of that input. y, x and g are dense NHWC in the type of the convolution's
-     * operands and 16-byte aligned. */
-    void (*conv_backward_summed)(struct ampk_context *, struct ampk_conv *,
-                                 const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                                 const struct ampk_tensor *g, const struct ampk_gradient_sums *);
-    /* Whether conv_bn_backward takes such tensors and is the faster way. Ask once, after creation,
-     * with the tensors of every later call; the function does not read their contents, bn or sums.
-     * The answer may take a while. Both functions are NULL in a backend without this fusion. */
+    /* Whether conv_bn_backward takes such tensors. Ask once, after creation, with the tensors of
+     * every later call; the function does not read their contents or bn. Both functions are NULL in
+     * a backend without this fusion. */
     bool (*conv_takes_gradient)(struct ampk_context *, struct ampk_conv *,
                                 const struct ampk_tensor *x, const struct ampk_layer_gradient *);
     /* Fused: the batch-norm backward that the gradient selects (struct ampk_layer_gradient), where
@@ -500,14 +466,12 @@ struct ampk_backend {
     void (*conv_bn_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                              const struct ampk_layer_gradient *, float *dscale, float *dbias,
                              uint32_t *dy_amax, uint32_t *db_amax);
-    /* Fused: bias_act_backward of factor * d, then conv_backward of its dy. If sums is not NULL,
-     * conv_backward_summed instead; its g goes to dx. dy: memory that the backend may use for that
-     * gradient. NULL in a backend without this fusion. */
+    /* Fused: bias_act_backward of factor * d, then conv_backward of its dy. dy: memory that the
+     * backend may use for that gradient. NULL in a backend without this fusion. */
     void (*conv_bias_backward)(struct ampk_context *, struct ampk_conv *,
                                const struct ampk_tensor *x, const struct ampk_bias_gradient *,
                                const struct ampk_tensor *dy, const struct ampk_tensor *dx,
-                               bool accumulate, const struct ampk_gradient_sums *,
-                               uint32_t *dx_amax);
+                               bool accumulate, uint32_t *dx_amax);
     /* For every convolution of a list: dst (+)= factor * its weight gradient. amax is that of the
      * gradient before the factor; a value that 16 bits could not hold counts as inf. No dst
      * overlaps another. */
@@ -548,11 +512,6 @@ struct ampk_backend {
                             enum ampk_activation, const struct ampk_tensor *d,
                             const struct ampk_tensor *dy, float *dscale, float *dbias,
                             uint32_t *dy_amax, uint32_t *db_amax);
-    /* The rest of bn_act_backward, after conv_backward_summed. dy may alias g. */
-    void (*bn_backward_summed)(struct ampk_context *, const struct ampk_tensor *y,
-                               const struct ampk_batchnorm *, const struct ampk_tensor *g,
-                               const float *sums, const struct ampk_tensor *dy, float *dscale,
-                               float *dbias, uint32_t *dy_amax, uint32_t *db_amax);
     /* Fused: bn_act_forward of y to y's dtype, then maxpool_forward. amax is that of the result in
      * between. The activation has two slopes. Windows are 2 x 2 by 2 and begin at the corner:
      * out's h and w are half of y's, rounded either way. y, out, d and dy are dense NHWC of one

@@ -10,9 +10,8 @@ set(amp_cuda_sources
   libs/plan_cache.c libs/problem.c runtime/backend.c runtime/context.c runtime/ranges.c)
 # What the emulation has its own of: tensor_core_host.c.
 set(amp_cuda_libraries
-  libs/bench.c libs/choose.c libs/contest.c libs/contest_image.c libs/contest_image_gradient.c
-  libs/contest_sums.c libs/cudnn_graph.c libs/cudnn_plan.c libs/engine.c libs/gemm_cublaslt.c
-  libs/plans.c libs/verify.c)
+  libs/bench.c libs/choose.c libs/cudnn_graph.c libs/cudnn_plan.c libs/engine.c
+  libs/gemm_cublaslt.c libs/plans.c libs/verify.c)
 list(TRANSFORM amp_cuda_kernels PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM amp_cuda_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM amp_cuda_libraries PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

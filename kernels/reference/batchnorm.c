@@ -175,17 +175,16 @@ static float *share_sums(const struct ampk_tensor *t, const struct ampk_batchnor
     return sums;
 }
 
-/* The rest of backward, after the activation. sums NULL: take them from g. */
+/* The rest of backward, after the activation. */
 static void pass_batchnorm(const struct ampk_tensor *y, const struct ampk_batchnorm *bn, double *g,
-                           const float *sums, const struct ampk_tensor *dy, float *dscale,
-                           float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
+                           const struct ampk_tensor *dy, float *dscale, float *dbias,
+                           uint32_t *dy_amax, uint32_t *db_amax)
 {
     double *values = ampk_ref_load(y);
-    float *shared = bn->peers && !sums ? share_sums(y, bn, values, g) : NULL;
-    if (shared) sums = shared;
+    float *shared = bn->peers ? share_sums(y, bn, values, g) : NULL;
     for (int c = 0; c < y->c; c++) {
-        struct gradient_sums own = sums ? (struct gradient_sums){sums[c], sums[y->c + c]}
-                                        : sum_gradient(y, bn, c, values, g);
+        struct gradient_sums own = shared ? (struct gradient_sums){shared[c], shared[y->c + c]}
+                                          : sum_gradient(y, bn, c, values, g);
         pass_channel(y, bn, c, values, g, own, dscale, dbias);
     }
     ampk_ref_store(dy, g, false, dy_amax);
@@ -205,35 +204,8 @@ void ampk_ref_bn_act_backward(struct ampk_context *context, const struct ampk_te
     /* With two slopes, out is read if it is given, so that a test can hand over the signs that
      * another backend's rounding led to. */
     double *g = pass_activation(out ? ampk_ref_load(out) : find_output(y, bn), activation, d);
-    pass_batchnorm(y, bn, g, NULL, dy, dscale, dbias, dy_amax, db_amax);
+    pass_batchnorm(y, bn, g, dy, dscale, dbias, dy_amax, db_amax);
     free(g);
-}
-
-/* The sums are of g before it is rounded; kernels.h allows either. */
-void ampk_ref_bn_sum_gradients(const struct ampk_gradient_sums *to, const double *d, double *g)
-{
-    const struct ampk_tensor *y = to->y;
-    double *values = ampk_ref_load(y), *at = find_output(y, to->bn);
-    for (size_t i = 0; i < ampk_ref_count(y); i++)
-        g[i] = d[i] * ampk_ref_gradient(at[i], to->activation);
-    for (int c = 0; c < y->c; c++) {
-        struct gradient_sums s = sum_gradient(y, to->bn, c, values, g);
-        to->sums[c] = (float)s.g;
-        to->sums[y->c + c] = (float)s.product;
-    }
-    free(values);
-    free(at);
-}
-
-void ampk_ref_bn_backward_summed(struct ampk_context *context, const struct ampk_tensor *y,
-                                 const struct ampk_batchnorm *bn, const struct ampk_tensor *g,
-                                 const float *sums, const struct ampk_tensor *dy, float *dscale,
-                                 float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
-{
-    (void)context;
-    double *values = ampk_ref_load(g);
-    pass_batchnorm(y, bn, values, sums, dy, dscale, dbias, dy_amax, db_amax);
-    free(values);
 }
 
 /* Makes a dense tensor of this shape and dtype, all 0; the caller frees its data. */

@@ -204,28 +204,6 @@ void ampk_ref_conv_backward(struct ampk_context *context, struct ampk_conv *conv
 
 /* The reference takes every fused way that the contract allows, so that tests can compare all of
  * them. */
-bool ampk_ref_conv_sums_gradients(struct ampk_context *context, struct ampk_conv *conv,
-                                  enum ampk_activation activation)
-{
-    (void)context;
-    return ampk_is_two_slopes(activation) && !conv->shape.transposed;
-}
-
-void ampk_ref_conv_backward_summed(struct ampk_context *context, struct ampk_conv *conv,
-                                   const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                                   const struct ampk_tensor *g,
-                                   const struct ampk_gradient_sums *sums)
-{
-    (void)context;
-    double *rounded = load_operand(conv, dy), *result = find_data_gradient(conv, rounded, g);
-    ampk_ref_bn_sum_gradients(sums, result, result);
-    ampk_ref_store(g, result, false, NULL);
-    find_weight_gradient(conv, x, rounded);
-    free(result);
-    free(rounded);
-}
-
-/* Always, for the same reason. */
 bool ampk_ref_conv_takes_gradient(struct ampk_context *context, struct ampk_conv *conv,
                                   const struct ampk_tensor *x, const struct ampk_layer_gradient *g)
 {
@@ -245,9 +223,6 @@ void ampk_ref_conv_bn_backward(struct ampk_context *context, struct ampk_conv *c
     if (g->argmax)
         ampk_ref_bn_act_pool_backward(context, g->y, g->bn, g->activation, g->d, g->argmax, &dy,
                                       dscale, dbias, dy_amax, db_amax);
-    else if (g->sums)
-        ampk_ref_bn_backward_summed(context, g->y, g->bn, g->d, g->sums, &dy, dscale, dbias,
-                                    dy_amax, db_amax);
     else
         ampk_ref_bn_act_backward(context, g->y, NULL, g->bn, g->activation, g->d, &dy, dscale,
                                  dbias, dy_amax, db_amax);

@@ -8,10 +8,10 @@
 /* clang-format off */
 #define AMPK_REF_OPERATIONS(X)                                                                     \
     /* conv.c */ X(conv_create) X(conv_destroy) X(conv_set_weights) X(conv_forward)                \
-    X(conv_bias_forward) X(conv_backward) X(conv_sums_gradients) X(conv_backward_summed)           \
-    X(conv_takes_gradient) X(conv_bn_backward) X(conv_weight_gradients)                            \
+    X(conv_bias_forward) X(conv_backward) X(conv_takes_gradient) X(conv_bn_backward)               \
+    X(conv_weight_gradients)                                                                       \
     /* batchnorm.c */ X(bn_statistics) X(bn_act_forward) X(bn_act_backward)                        \
-    X(bn_backward_summed) X(bn_act_pool_forward) X(bn_act_pool_backward) X(bias_act_backward)      \
+    X(bn_act_pool_forward) X(bn_act_pool_backward) X(bias_act_backward)                            \
     /* shape.c */ X(maxpool_index_bytes) X(maxpool_forward) X(maxpool_backward)                    \
     X(avgpool_forward) X(avgpool_backward) X(upsample) X(shortcut_forward) X(shortcut_backward)    \
     X(reorg) X(flatten) X(unfold) X(fold)                                                          \
@@ -25,10 +25,6 @@
 
 #define AMPK_REF_DECLARE(name) extern __typeof__(*ampk_reference.name) ampk_ref_##name;
 AMPK_REF_OPERATIONS(AMPK_REF_DECLARE)
-
-/* batchnorm.c: g = d * activation'(input that forward had from y), in double precision, and the
- * sums of conv_backward_summed. d and g are dense, in NCHW order; g may be d. */
-void ampk_ref_bn_sum_gradients(const struct ampk_gradient_sums *, const double *d, double *g);
 
 /* loss.c: softmax of n values, `stride` elements apart. */
 void ampk_ref_softmax(const float *x, float *out, int n, size_t stride, double temperature);

@@ -156,7 +156,7 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
         size_t bytes = output_count(g, layer) * amp_format_bytes(node->plan->out);
         g->backend->fill_zero(g->context, node->delta.data, bytes);
     }
-    if (!node->gradient_sums) amp_graph_look_at_delta(g, layer); /* else the reader already has */
+    amp_graph_look_at_delta(g, layer);
     amp_graph_executor(g, layer)->backward(g, layer);
     if (node->gradient && !weight_gradients_wait(g))
         g->backend->conv_weight_gradients(g->context, node->gradient, 1, 1, false);

@@ -221,7 +221,6 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
     amp_products_free(g, node);
     be->free(g->context, node->mean);
     be->free(g->context, node->variance);
-    be->free(g->context, node->gradient_sums);
     be->free(g->context, node->loss);
     be->free(g->context, node->own_index);
     be->free(g->context, node->place_biases);

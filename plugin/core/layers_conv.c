@@ -2,10 +2,9 @@
  * connected layer is a convolution whose kernel covers its whole input, a deconvolutional one a
  * convolution that the backend runs the other way round.
  *
- * It decides which fused operations of the backend a layer uses: sums of batch-norm taken along by
- * the next data gradient, pooling inside batch-norm, and the first layer's weight gradient inside
- * batch-norm's backward. It must not decide which layers are fused (plan_fuse.c), nor how the
- * backend computes. */
+ * It decides which fused operations of the backend a layer uses: pooling inside batch-norm, and the
+ * first layer's weight gradient inside batch-norm's backward. It must not decide which layers are
+ * fused (plan_fuse.c), nor how the backend computes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,20 +18,6 @@ static float *alloc_floats(struct amp_graph *g, int n)
     float *p = g->backend->alloc(g->context, (size_t)n * sizeof(float));
     if (p) g->backend->fill_zero(g->context, p, (size_t)n * sizeof(float));
     return p;
-}
-
-/* Lets the data gradient of layer i take along the sums of its source's batch-norm, if that is
- * faster. Without memory for the sums it does not: that costs speed, not the run. */
-static void choose_sums(struct amp_graph *g, int i)
-{
-    const struct ampk_backend *be = g->backend;
-    int s = amp_plan_normalized_source(g->plan, g->net, i);
-    if (s < 0 || !be->conv_sums_gradients) return;
-    struct amp_node *source = &g->nodes[s];
-    /* Two arrays of one float per channel: sum(g) and sum(g * (y - mean)); then what forward lists
-     * for them. */
-    if (be->conv_sums_gradients(g->context, g->nodes[i].conv, source->desc->activation))
-        source->gradient_sums = alloc_floats(g, (2 + AMPK_BN_LISTED) * source->delta.c);
 }
 
 /* The fused maxpool after layer i, or NULL. amp_plan_writes names the next layer also for a fused
@@ -53,8 +38,7 @@ static struct ampk_layer_gradient gradient_behind(const struct amp_graph *g, int
                                         .bn = bn,
                                         .activation = node->desc->activation,
                                         .d = pool ? &pool->delta : &node->delta,
-                                        .argmax = pool ? pool->index : NULL,
-                                        .sums = node->gradient_sums};
+                                        .argmax = pool ? pool->index : NULL};
 }
 
 /* Whether batch-norm's backward also computes the weight gradient. That is possible if nobody wants
@@ -91,7 +75,6 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
     struct amp_node *node = &g->nodes[i];
     if (amp_make_convolution(g, i, err, err_size)) return -1;
     /* Both questions may time operations, so they are asked once, here. */
-    choose_sums(g, i);
     node->fuses_weight_gradient = choose_fused_gradient(g, i);
     if (!node->desc->batch_normalize) return 0;
     node->mean = alloc_floats(g, node->desc->filters);
@@ -111,7 +94,6 @@ static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struc
         .mean = train ? node->mean : node->bind.rolling_mean,
         .variance = train ? node->variance : node->bind.rolling_variance,
         .rule = g->bn_rule,
-        .listed = train && node->gradient_sums ? node->gradient_sums + 2 * node->delta.c : NULL,
         .peers = train ? amp_sync_peers(g) : NULL,
     };
 }
@@ -226,10 +208,6 @@ static void backward_batchnorm(struct amp_graph *g, int i)
         g->backend->bn_act_pool_backward(g->context, &node->y, &bn, activation, &pool->delta,
                                          pool->index, &node->dy, node->scales->grad,
                                          node->biases->grad, dy_watch, db_watch);
-    else if (node->gradient_sums)
-        g->backend->bn_backward_summed(g->context, &node->y, &bn, &node->delta, node->gradient_sums,
-                                       &node->dy, node->scales->grad, node->biases->grad, dy_watch,
-                                       db_watch);
     else
         g->backend->bn_act_backward(g->context, &node->y, out, &bn, activation, &node->delta,
                                     &node->dy, node->scales->grad, node->biases->grad, dy_watch,
@@ -264,45 +242,10 @@ static void backward_fused(struct amp_graph *g, int i)
                                  &node->watch[AMP_WATCH_DBIAS]);
 }
 
-/* Describes the sums that a data gradient computes for its source. The caller owns bn, to which the
- * result points. */
-static struct ampk_gradient_sums sums_for(const struct amp_graph *g, struct amp_node *source,
-                                          struct ampk_batchnorm *bn)
-{
-    *bn = batchnorm_of(g, source, true);
-    return (struct ampk_gradient_sums){&source->y, bn, source->desc->activation,
-                                       source->gradient_sums};
-}
-
-/* Backward of convolution i, which also computes the sums that bn_backward_summed of its source
- * reads. The source's real delta is then stored nowhere: for an observer it is computed first, into
- * the buffer that g overwrites afterwards. */
-static void backward_summed(struct amp_graph *g, int i, struct amp_node *source)
-{
-    const struct ampk_backend *be = g->backend;
-    struct amp_node *node = &g->nodes[i];
-    struct ampk_batchnorm bn;
-    struct ampk_gradient_sums sums = sums_for(g, source, &bn);
-    if (amp_graph_looked_at(g)) {
-        be->conv_backward(g->context, node->conv, &source->out, &node->dy, &source->delta, false,
-                          NULL);
-        amp_graph_look_at_delta(g, g->plan->layers[i].sources[0]);
-    }
-    be->conv_backward_summed(g->context, node->conv, &source->out, &node->dy, &source->delta,
-                             &sums);
-}
-
-/* The source that expects sums from layer i, or NULL. */
-static struct amp_node *summed_source(const struct amp_graph *g, int i)
-{
-    int s = g->plan->layers[i].sources[0];
-    return s >= 0 && g->nodes[s].gradient_sums ? &g->nodes[s] : NULL;
-}
-
 /* Backward of a layer without batch-norm, on a backend that fuses it. */
 static void backward_bias(struct amp_graph *g, int i)
 {
-    struct amp_node *node = &g->nodes[i], *source = summed_source(g, i);
+    struct amp_node *node = &g->nodes[i];
     int loss = amp_graph_loss_behind(g, i);
     struct ampk_tensor d = node->delta;
     /* Read directly from the loss, unscaled: the factor below applies the loss scale, and no scaled
@@ -315,20 +258,11 @@ static void backward_bias(struct amp_graph *g, int i)
                                       .dbias = node->biases->grad,
                                       .dy_amax = &node->watch[AMP_WATCH_DY],
                                       .db_amax = &node->watch[AMP_WATCH_DBIAS]};
-    struct ampk_batchnorm bn;
-    struct ampk_gradient_sums sums;
-    if (source) sums = sums_for(g, source, &bn);
     struct amp_contribution c;
     amp_contribution_begin(g, i, 0, &c);
     const struct ampk_tensor *x = amp_graph_source(g, i, 0);
-    if (source && amp_graph_looked_at(g)) { /* for an observer, as in backward_summed */
-        g->backend->conv_bias_backward(g->context, node->conv, x, &bias, &node->dy, c.dx, false,
-                                       NULL, NULL);
-        amp_graph_look_at_delta(g, node->plan->sources[0]);
-    }
     g->backend->conv_bias_backward(g->context, node->conv, x, &bias, &node->dy, c.dx, c.accumulate,
-                                   source ? &sums : NULL,
-                                   source ? NULL : amp_graph_conv_dx_watch(g, i, c.dx));
+                                   amp_graph_conv_dx_watch(g, i, c.dx));
     amp_contribution_end(g, &c);
 }
 
@@ -343,7 +277,7 @@ static void clip_delta(struct amp_graph *g, const struct amp_node *node)
 
 static void backward_layer(struct amp_graph *g, int i)
 {
-    struct amp_node *node = &g->nodes[i], *source = summed_source(g, i);
+    struct amp_node *node = &g->nodes[i];
     const struct ampk_backend *be = g->backend;
     clip_delta(g, node);
     if (!node->desc->batch_normalize && amp_graph_makes_dy(g)) {
@@ -351,8 +285,6 @@ static void backward_layer(struct amp_graph *g, int i)
         return;
     }
     if (g->see && pool_after(g, i)) show_own_delta(g, i);
-    if (g->sync && node->gradient_sums)
-        amp_sync_means(g, node->gradient_sums, 2 * (size_t)node->delta.c);
     if (node->fuses_weight_gradient) {
         backward_fused(g, i);
         return;
@@ -365,11 +297,6 @@ static void backward_layer(struct amp_graph *g, int i)
         be->bias_act_backward(g->context, &node->out, node->desc->activation, &node->delta,
                               &node->dy, node->biases->grad, &node->watch[AMP_WATCH_DY],
                               &node->watch[AMP_WATCH_DBIAS]);
-    /* conv_backward_summed writes the source's delta itself: it is the only contribution. */
-    if (source) {
-        backward_summed(g, i, source);
-        return;
-    }
     struct amp_contribution c;
     amp_contribution_begin(g, i, 0, &c);
     be->conv_backward(g->context, node->conv, amp_graph_source(g, i, 0), &node->dy, c.dx,

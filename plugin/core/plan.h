@@ -139,10 +139,6 @@ void amp_plan_free(struct amp_plan *);
 /* The layer whose output layer i writes: itself, or the fused layer after it. */
 int amp_plan_writes(const struct amp_plan *, int i);
 
-/* The layer whose batch-norm sums the data gradient of layer i can take along (kernels.h,
- * conv_backward_summed): a convolution whose FP16 delta only layer i writes. -1: none. */
-int amp_plan_normalized_source(const struct amp_plan *, const struct amp_net_desc *, int i);
-
 /* Bytes of the moments and moving averages that the rules keep in arrays of ours (kept.h). */
 size_t amp_plan_kept_bytes(const struct amp_plan *, const struct amp_net_desc *);
 

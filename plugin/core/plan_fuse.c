@@ -203,18 +203,6 @@ int amp_plan_writes(const struct amp_plan *plan, int i)
     return i + 1 < plan->n && plan->layers[i + 1].fused ? i + 1 : i;
 }
 
-int amp_plan_normalized_source(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
-{
-    const struct amp_plan_layer *p = &plan->layers[i];
-    if (!amp_layer_is_matrix(&net->layers[i]) || p->in != AMP_FORMAT_FP16 || !p->source_wanted[0])
-        return -1;
-    int s = p->sources[0];
-    const struct amp_layer_desc *l = &net->layers[s];
-    bool normalized = shares_delta(l) && l->batch_normalize && ampk_is_two_slopes(l->activation);
-    bool fp16 = plan->layers[s].out == AMP_FORMAT_FP16 && !plan->layers[s].frozen;
-    return normalized && fp16 && readers(plan, net, s) == 1 ? s : -1;
-}
-
 int amp_plan_loss_behind(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
 {
     const struct amp_plan_layer *p = &plan->layers[i];

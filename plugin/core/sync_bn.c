@@ -15,9 +15,18 @@ struct amp_sync_bn {
     float *rolling;               /* backend memory, for two: see amp_sync_own_statistics */
 };
 
+/* Replaces n floats, backend memory, by their means over all processes. */
 static void means(void *user, float *x, size_t n)
 {
-    amp_sync_means(user, x, n);
+    struct amp_graph *g = user;
+    const struct amp_sync_bn *sync = g->sync;
+    g->backend->read(g->context, sync->host, x, n * sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        sync->sums[i] = sync->host[i];
+    sync->peers.add(sync->peers.user, sync->sums, n);
+    for (size_t i = 0; i < n; i++)
+        sync->host[i] = (float)(sync->sums[i] / sync->peers.count);
+    g->backend->write(g->context, x, sync->host, n * sizeof *x);
 }
 
 static size_t most_channels(const struct amp_graph *g)
@@ -121,18 +130,6 @@ void amp_sync_statistics(struct amp_graph *g, int layer)
     uint32_t *word = &node->watch[AMP_WATCH_ROLLING];
     g->backend->amax(g->context, node->bind.rolling_mean, c, word);
     g->backend->amax(g->context, node->bind.rolling_variance, c, word);
-}
-
-void amp_sync_means(struct amp_graph *g, float *x, size_t n)
-{
-    const struct amp_sync_bn *sync = g->sync;
-    g->backend->read(g->context, sync->host, x, n * sizeof *x);
-    for (size_t i = 0; i < n; i++)
-        sync->sums[i] = sync->host[i];
-    sync->peers.add(sync->peers.user, sync->sums, n);
-    for (size_t i = 0; i < n; i++)
-        sync->host[i] = (float)(sync->sums[i] / sync->peers.count);
-    g->backend->write(g->context, x, sync->host, n * sizeof *x);
 }
 
 const struct ampk_bn_peers *amp_sync_peers(const struct amp_graph *g)

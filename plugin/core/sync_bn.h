@@ -27,8 +27,6 @@ void amp_sync_free(struct amp_graph *);
 struct ampk_bn_statistics amp_sync_own_statistics(struct amp_graph *, int layer);
 /* They are there: makes those of all processes of them. */
 void amp_sync_statistics(struct amp_graph *, int layer);
-/* Replaces n floats, backend memory, by their means over all processes. */
-void amp_sync_means(struct amp_graph *, float *x, size_t n);
 /* For struct ampk_batchnorm. NULL: batch-norm is this process's alone. */
 const struct ampk_bn_peers *amp_sync_peers(const struct amp_graph *);
 

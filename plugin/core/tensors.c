@@ -162,14 +162,6 @@ uint32_t *amp_graph_conv_dx_watch(struct amp_graph *g, int layer, const struct a
     return shows && g->backend->watching_costs ? NULL : amp_graph_dx_watch(g, layer, 0);
 }
 
-/* Whether a value derived from the layer's delta shows that the delta is not finite: the sum of it,
- * or dy, if somebody else summed the delta before it was stored. */
-static bool shows_refused(const struct amp_node *node, const uint32_t *watch)
-{
-    return !ampk_amax_is_finite(watch[AMP_WATCH_DBIAS]) ||
-           (node->gradient_sums && !ampk_amax_is_finite(watch[AMP_WATCH_DY]));
-}
-
 /* Raises the words of deltas that nobody watched (amp_graph_conv_dx_watch). A sum of finite FP16
  * values is finite in FP32, so a sum that is not tells that FP16 refused a value of the delta. In
  * other formats the sum's own word is the fault. */
@@ -178,7 +170,7 @@ static void judge_by_sums(const struct amp_graph *g, uint32_t (*watch)[AMP_WATCH
     for (int i = 0; i < g->n; i++) {
         int by = summed_by(g, i);
         bool fp16 = g->fp16[i] >> AMP_WATCH_DELTA & 1;
-        if (!fp16 || by < 0 || !shows_refused(&g->nodes[by], watch[by])) continue;
+        if (!fp16 || by < 0 || ampk_amax_is_finite(watch[by][AMP_WATCH_DBIAS])) continue;
         uint32_t *delta = &watch[i][AMP_WATCH_DELTA];
         if (*delta < AMPK_FP16_OVERFLOW_BITS) *delta = AMPK_FP16_OVERFLOW_BITS;
     }

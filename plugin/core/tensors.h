@@ -53,12 +53,7 @@ struct amp_node {
     struct ampk_conv *conv;
     /* Its place in of_pass; NULL: the layer learns nothing. */
     const struct ampk_weight_gradient *gradient;
-    float *mean, *variance; /* of this batch */
-    float *gradient_sums;   /* not NULL: the data gradient of the next convolution has already gone
-                               through this layer's activation (kernels.h, conv_backward_summed).
-                               `delta` then holds g, the gradient at batch-norm's output, and this
-                               array holds sum(g) and sum(g * (y - mean)) of each channel, and what
-                               bn_act_forward lists */
+    float *mean, *variance;       /* of this batch */
     bool fuses_weight_gradient;   /* batch-norm's backward computes the weight gradient too
                                      (conv_bn_backward): it stores no dy, and conv_backward is not
                                      called */
@@ -213,8 +208,7 @@ void amp_contribution_end(struct amp_graph *, const struct amp_contribution *);
 uint32_t *amp_graph_dx_watch(struct amp_graph *, int layer, int k);
 /* The same for the dx of a convolution. NULL on a backend where watching costs another pass over
  * dx, if a value that is not finite shows up elsewhere anyway: then dx is the delta of a
- * convolution, whose bias gradient sums it (the DBIAS word) or, with gradient_sums, whose dy is
- * computed from it (the DY word). */
+ * convolution, whose bias gradient sums it (the DBIAS word). */
 uint32_t *amp_graph_conv_dx_watch(struct amp_graph *, int layer, const struct ampk_tensor *dx);
 /* Bytes of watch, loss_sums and grad_square together. */
 size_t amp_graph_watch_bytes(const struct amp_graph *);

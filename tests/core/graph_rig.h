@@ -65,7 +65,7 @@ static inline double **backward_keeping_deltas(struct rig *r, float scale)
     amp_graph_begin_backward(r->graph, scale);
     for (int i = r->net->n - 1; i >= r->plan->first_backward; i--) {
         const struct amp_node *node = &r->graph->nodes[i];
-        bool stored = node->plan->backward && node->delta.data && !node->gradient_sums;
+        bool stored = node->plan->backward && node->delta.data;
         if (stored && !node->plan->delta_from_nobody) deltas[i] = rig_load(&node->delta);
         amp_graph_backward(r->graph, i);
     }

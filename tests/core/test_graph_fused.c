@@ -1,125 +1,6 @@
-/* What the graph does in one call where it could do it in several: sums taken along, slices of
- * routes, fused pools, batch-norm with the first weight gradient. The results are the same. */
+/* What the graph does in one call where it could do it in several: slices of routes, fused pools,
+ * batch-norm with the first weight gradient. The results are the same. */
 #include "graph_rig.h"
-
-/* ---- batch-norm's sums in the next convolution's data gradient ---- */
-
-#define SUMMED(activation)                                                                         \
-    "[net]\nmixed_precision=1\nbatch=3\nchannels=4\nwidth=7\nheight=6\n" NORMALIZED(8, activation) \
-        NORMALIZED(16, activation) NORMALIZED(                                                     \
-            5,                                                                                     \
-            activation) "[convolutional]\nsize=3\npad=1\nfilters=3\nactivation=linear\n[cost]\n"
-#define NORMALIZED(filters, activation)                                                            \
-    "[convolutional]\nbatch_normalize=1\npad=1\nsize=3\nfilters=" #filters                         \
-    "\nactivation=" activation "\n"
-
-static const struct ampk_backend *summing_nothing(void)
-{
-    static struct ampk_backend backend;
-    backend = ampk_reference;
-    backend.conv_sums_gradients = NULL;
-    return &backend;
-}
-
-static void check_summed(const struct rig *r, bool expected)
-{
-    for (int i = 0; i < 3; i++)
-        CHECK_INT(r->graph->nodes[i].gradient_sums != NULL, expected);
-    CHECK(!r->graph->nodes[3].gradient_sums);
-}
-
-/* But that g is rounded to FP16 in place of the delta, and summed before that. */
-AMP_TEST(summed_along_or_by_itself_is_the_same)
-{
-    static const char *const nets[] = {SUMMED("leaky"), SUMMED("relu"), SUMMED("linear")};
-    for (int i = 0; i < 3; i++) {
-        uint64_t state = test_random_state;
-        struct rig *a = make(nets[i], &ampk_reference);
-        test_random_state = state;
-        struct rig *b = make(nets[i], summing_nothing());
-        check_summed(a, true);
-        check_summed(b, false);
-        rig_forward(a);
-        rig_forward(b);
-        struct result x = run_backward(a, 8), y = run_backward(b, 8);
-        CHECK_NEAR(gradients_apart(&x, 1, &y), 0, 2e-3);
-        free_result(&x);
-        free_result(&y);
-        rig_free(a);
-        rig_free(b);
-        stop_at_failure(nets[i]);
-    }
-}
-
-/* What a data gradient leaves for batch-norm, with one value spoilt. */
-static struct {
-    bool in_sums;
-    size_t at; /* in g, or in the sums */
-    float value;
-} spoilt;
-
-static void sum_and_spoil(struct ampk_context *ctx, struct ampk_conv *conv,
-                          const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                          const struct ampk_tensor *g, const struct ampk_gradient_sums *sums)
-{
-    ampk_reference.conv_backward_summed(ctx, conv, x, dy, g, sums);
-    if (spoilt.in_sums)
-        sums->sums[spoilt.at] = spoilt.value;
-    else
-        ((uint16_t *)g->data)[spoilt.at] = isnan(spoilt.value) ? 0x7e00 : 0x7c00;
-}
-
-AMP_TEST(what_is_not_finite_in_summed_gradients_is_found)
-{
-    struct ampk_backend backend = ampk_reference;
-    backend.conv_backward_summed = sum_and_spoil;
-    for (int i = 0; i < 12; i++) {
-        spoilt.in_sums = i % 3 > 0;
-        spoilt.at = i % 3 < 2 ? 3 : 5 + 3; /* of the last layer's 5 channels: the second sum */
-        spoilt.value = i / 3 % 2 ? NAN : INFINITY;
-        backend.watching_costs = i >= 6;
-        struct rig *r = make(SUMMED("relu"), &backend);
-        check_summed(r, true);
-        rig_forward(r);
-        rig_backward(r, 8);
-        struct amp_fault fault = amp_graph_fault(r->graph, true);
-        CHECK_INT(fault.class, AMP_FAULT_BACKWARD);
-        CHECK_INT(fault.layer, 2); /* backward, it comes first */
-        rig_free(r);
-        stop_at_failure(SUMMED("relu"));
-    }
-}
-
-/* With linear activations g is the delta: what FP16 refuses of it is found where it is without. */
-AMP_TEST(faults_of_summed_gradients_are_the_same)
-{
-    struct ampk_backend summing = ampk_reference;
-    summing.watching_costs = true;
-    int faults = 0;
-    for (int round = 0; round < 30; round++) {
-        struct amp_fault found[2];
-        uint64_t state = test_random_state;
-        for (int k = 0; k < 2; k++) {
-            test_random_state = state;
-            struct rig *r = make(SUMMED("linear"), k ? &summing : summing_nothing());
-            check_summed(r, k);
-            const struct amp_param *last = r->graph->nodes[3].weights;
-            for (size_t i = 0; i < last->n; i++) /* deltas before it are the largest */
-                last->value[i] *= 32;
-            rig_forward(r);
-            rig_backward(r, ldexpf(1, 4 + round % 10));
-            found[k] = amp_graph_fault(r->graph, true);
-            CHECK_INT(amp_graph_refused(r->graph) > 65504, found[k].class == AMP_FAULT_BACKWARD);
-            rig_free(r);
-        }
-        CHECK_INT(found[1].class, found[0].class);
-        CHECK_INT(found[1].layer, found[0].layer);
-        CHECK_INT(found[1].tensor, found[0].tensor);
-        faults += found[0].tensor == AMP_WATCH_DELTA && found[0].layer < 3;
-        stop_at_failure(SUMMED("linear"));
-    }
-    CHECK(faults > 5);
-}
 
 /* Layers before a route that the last of them write into; and the same nets with a dropout that
  * drops nothing in between, after which the route copies. */
@@ -237,13 +118,21 @@ static void check_fuses_weight_gradient(const struct rig *r, int expected)
         CHECK_INT(r->graph->nodes[i].fuses_weight_gradient, i == expected);
 }
 
+#define NORMALIZED(filters, activation)                                                            \
+    "[convolutional]\nbatch_normalize=1\npad=1\nsize=3\nfilters=" #filters                         \
+    "\nactivation=" activation "\n"
+
 AMP_TEST(at_once_or_one_by_one_is_the_same)
 {
     static const struct {
         const char *cfg;
         int layer; /* -1: none */
     } nets[] = {
-        {SUMMED("leaky"), 0},
+        {"[net]\nmixed_precision=1\nbatch=3\nchannels=4\nwidth=7\nheight=6\n" NORMALIZED(8, "leaky")
+             NORMALIZED(16, "leaky") NORMALIZED(
+                 5,
+                 "leaky") "[convolutional]\nsize=3\npad=1\nfilters=3\nactivation=linear\n[cost]\n",
+         0},
         {POOLED(15, ""), 0},
         {POOLED(15, NOTHING_DROPPED), 0},
         {"[net]\nmixed_precision=1\nbatch=3\nchannels=4\nwidth=7\nheight=6\n" NORMALIZED(8, "leaky")
@@ -319,64 +208,6 @@ AMP_TEST(what_a_fused_pool_leaves_out_is_seen_all_the_same)
         free(fused.values[what]);
         free(apart.values[what]);
     }
-}
-
-/* The largest of a layer's delta, and its zeros. */
-static void inspected_delta(struct rig *r, int layer, uint32_t seen[2])
-{
-    enum { LAYERS = 8 };
-    uint32_t rows[AMP_INSPECTED][LAYERS], *at[AMP_INSPECTED];
-    REQUIRE(r->net->n <= LAYERS);
-    for (int i = 0; i < AMP_INSPECTED; i++)
-        at[i] = rows[i];
-    amp_graph_inspected(r->graph, at);
-    seen[0] = rows[AMP_INSPECTED_DELTA_MAX][layer];
-    seen[1] = rows[AMP_INSPECTED_DELTA_ZEROS][layer];
-}
-
-/* The delta that a convolution goes on from, and stores nothing of. */
-AMP_TEST(a_delta_that_is_summed_along_is_seen_all_the_same)
-{
-    uint64_t state = test_random_state;
-    struct watched watched[2];
-    uint32_t inspected[2][2], alone[2][2];
-    for (int k = 0; k < 2; k++) {
-        const struct ampk_backend *backend = k ? &ampk_reference : summing_nothing();
-        test_random_state = state;
-        struct rig *r = make(SUMMED("leaky"), backend);
-        check_summed(r, k);
-        watched[k] = (struct watched){.layer = 2};
-        amp_graph_observe(r->graph, look_at, &watched[k]);
-        amp_graph_inspect(r->graph, true);
-        rig_forward(r);
-        rig_backward(r, 8);
-        float *seen = rig_gradient(r, 0);
-        inspected_delta(r, 2, inspected[k]);
-        amp_graph_observe(r->graph, NULL, NULL);
-        rig_forward(r);
-        rig_backward(r, 8);
-        inspected_delta(r, 2, alone[k]); /* as the log does */
-        amp_graph_inspect(r->graph, false);
-        rig_forward(r);
-        rig_backward(r, 8);
-        float *unseen = rig_gradient(r, 0);
-        for (size_t i = 0; i < r->params[0].n; i++)
-            CHECK(seen[i] == unseen[i]); /* looking changes nothing */
-        free(seen);
-        free(unseen);
-        rig_free(r);
-    }
-    CHECK(inspected[0][0] > 0 && inspected[1][0] == inspected[0][0]);
-    CHECK_INT(inspected[1][1], inspected[0][1]);
-    CHECK(alone[0][0] > 0 && alone[1][0] == alone[0][0]);
-    CHECK_INT(alone[1][1], alone[0][1]);
-    const struct watched *a = &watched[0], *b = &watched[1];
-    REQUIRE(a->n[AMP_SEEN_DELTA] == 3 * 5 * 7 * 6 && b->n[AMP_SEEN_DELTA] == a->n[AMP_SEEN_DELTA]);
-    for (size_t i = 0; i < a->n[AMP_SEEN_DELTA]; i++)
-        CHECK(a->values[AMP_SEEN_DELTA][i] == b->values[AMP_SEEN_DELTA][i]);
-    for (int k = 0; k < 2; k++)
-        for (int what = AMP_SEEN_OUT; what <= AMP_SEEN_DELTA; what++)
-            free(watched[k].values[what]);
 }
 
 AMP_TEST_MAIN

@@ -72,8 +72,7 @@ static const struct ampk_backend *differentiable(void)
     backend.bn_act_backward = backward_under_root;
     backend.bn_act_pool_forward = pool_forward_under_root;
     backend.bn_act_pool_backward = pool_backward_under_root;
-    backend.conv_sums_gradients = NULL; /* the sums are those of the operations above */
-    backend.conv_takes_gradient = NULL; /* and so is dy */
+    backend.conv_takes_gradient = NULL; /* dy is that of the operations above */
     return &backend;
 }
 

@@ -202,45 +202,6 @@ AMP_TEST(sources_that_are_slices_of_a_route_and_that_are_not)
     }
 }
 
-/* The layer whose sums the data gradient of layer i can take along. */
-static int sums_of(const char *keys, const char *layers, int i)
-{
-    plan_layers(keys, layers);
-    int s = amp_plan_normalized_source(plan, net, i);
-    forget();
-    return s;
-}
-
-AMP_TEST(sums_that_data_gradients_can_take_along_and_that_not)
-{
-    CHECK_INT(sums_of("", LEAKY LEAKY END, 1), 0);
-    CHECK_INT(sums_of("", LEAKY LEAKY END, 0), -1); /* of the image */
-    CHECK_INT(sums_of("", NORMALIZED("activation=relu\n") PLAIN END, 1), 0);
-    CHECK_INT(sums_of("", NORMALIZED("activation=linear\n") "[connected]\noutput=4\n[cost]\n", 1),
-              0);
-    CHECK_INT(sums_of("", LEAKY LEAKY LEAKY "[route]\nlayers=0\n[upsample]\nstride=1\n" END, 2), 1);
-    /* Read twice, added to, pooled, dropped, in a route; no batch-norm, a curve; other formats. */
-    CHECK_INT(sums_of("", LEAKY LEAKY ROUTE("-1,0") END, 1), -1);
-    CHECK_INT(sums_of("", LEAKY LEAKY ADD("") LEAKY END, 3), -1);
-    CHECK_INT(sums_of("", LEAKY LEAKY ADD("") LEAKY END, 1), -1);
-    CHECK_INT(sums_of("", LEAKY HALVE LEAKY END, 2), -1);
-    CHECK_INT(sums_of("", LEAKY "[dropout]\n" LEAKY END, 2), -1);
-    CHECK_INT(sums_of("", LEAKY ROUTE("-1") LEAKY END, 2), -1);
-    CHECK_INT(sums_of("", PLAIN LEAKY END, 1), -1);
-    CHECK_INT(sums_of("", NORMALIZED("activation=elu\n") LEAKY END, 1), -1);
-    CHECK_INT(sums_of("amp_dtype=bf16", LEAKY LEAKY END, 1), -1);
-    CHECK_INT(sums_of("amp_dtype=fp32", LEAKY LEAKY END, 1), -1);
-    CHECK_INT(sums_of("", NORMALIZED("mixed_precision=0\n") LEAKY END, 1), -1);
-    CHECK_INT(sums_of("", LEAKY NORMALIZED("mixed_precision=0\n") END, 1), -1);
-    CHECK_INT(sums_of("", NORMALIZED("stopbackward=1\n") LEAKY END, 1), -1);
-    plan_stock("yolov3.cfg");
-    int count = 0;
-    for (int i = 0; i < net->n; i++)
-        count += amp_plan_normalized_source(plan, net, i) >= 0;
-    CHECK_INT(count, 40); /* 23 in residual blocks, 16 in front of heads, and the first */
-    forget();
-}
-
 static int loss_behind(const char *keys, const char *layers, int i)
 {
     plan_layers(keys, layers);

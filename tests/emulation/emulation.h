@@ -52,9 +52,6 @@ void emulation_reserve_nothing(bool);
  * an executor that reads it without the backend's help ends the program. May be nested. */
 void emulation_device_begin(void);
 void emulation_device_end(void);
-/* Work for a stream beside the one that operations use: done now or, every other time, when
- * somebody waits for the stream, which is as late as a device may do it. data is freed after it. */
-void emulation_beside(struct ampk_rt_a_stream *, void (*work)(void *), void *data);
 /* Work of several devices, as NCCL's: asked when all such work before it on the stream is done, at
  * once or when somebody asks whether the stream is done; other operations on the stream, and
  * whoever waits for it, wait until it says that it is. data is freed after it. */

@@ -1,5 +1,5 @@
-/* runtime.h on the host's memory: every call is done when it returns (but emulation_beside), and
- * the devices (devices.c) exist only in the emulation. Fresh memory is full of NaN; what is
+/* runtime.h on the host's memory: every call is done when it returns, and the
+ * devices (devices.c) exist only in the emulation. Fresh memory is full of NaN; what is
  * allocated is counted. What CUDA forbids while a stream is captured ends the program. */
 #include "kernels/cuda/runtime/runtime.h"
 #include "emulation.h"
@@ -69,8 +69,6 @@ struct ampk_rt_a_recording {
 };
 
 struct ampk_rt_a_stream {
-    void (*work)(void *); /* NULL: there is nothing left to do */
-    void *data;
     int device;
     unsigned last; /* on the clock: the latest work that its next work comes behind */
 };
@@ -505,25 +503,6 @@ struct ampk_rt_an_event {
     int device;
 };
 
-static void finish(ampk_rt_stream stream)
-{
-    if (!stream || !stream->work) return;
-    stream->work(stream->data);
-    stream->work = NULL;
-    free(stream->data);
-}
-
-void emulation_beside(ampk_rt_stream stream, void (*work)(void *), void *data)
-{
-    static atomic_uint times;
-    emulation_check_stream(stream, "work on a stream");
-    if (emulation_record(work, data, free)) return;
-    finish(stream);
-    stream->work = work;
-    stream->data = data;
-    if (times++ % 2) finish(stream);
-}
-
 ampk_rt_stream ampk_rt_stream_create(void)
 {
     ampk_rt_stream stream = calloc(1, sizeof *stream);
@@ -533,7 +512,6 @@ ampk_rt_stream ampk_rt_stream_create(void)
 
 void ampk_rt_stream_destroy(ampk_rt_stream stream)
 {
-    finish(stream);
     free(stream);
 }
 
@@ -546,14 +524,12 @@ bool ampk_rt_stream_wait(ampk_rt_stream stream)
 {
     forbid_in_recording("the host waits");
     finish_later(stream);
-    finish(stream);
     return true;
 }
 
 void ampk_rt_stream_after(ampk_rt_stream stream, ampk_rt_event event)
 {
     finish_later(event->stream);
-    finish(event->stream);
     if (stream && event->at > stream->last) stream->last = event->at;
 }
 

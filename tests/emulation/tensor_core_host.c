@@ -24,12 +24,12 @@ struct ampk_tc_plan {
 
 struct ampk_tc {
     struct ampk_tc_plan *plans;
-    ampk_rt_stream stream; /* of operations; runs on another are beside it */
+    ampk_rt_stream stream; /* of operations */
     int device;            /* of the libraries' handles */
 };
 
 static bool refuse_fp32, refuse_accumulate, sum_unrounded;
-static atomic_size_t ran_beside, ran_forward, ran_summed[AMPK_TC_WEIGHTS];
+static atomic_size_t ran_forward, ran_summed;
 
 void tensor_core_host_refuse(bool fp32_results, bool accumulate)
 {
@@ -42,19 +42,14 @@ void tensor_core_host_sum_unrounded(bool unrounded)
     sum_unrounded = unrounded;
 }
 
-size_t tensor_core_host_beside(void)
-{
-    return ran_beside;
-}
-
 size_t tensor_core_host_forward(void)
 {
     return ran_forward;
 }
 
-size_t tensor_core_host_summed(bool gradients)
+size_t tensor_core_host_summed(void)
 {
-    return ran_summed[gradients ? AMPK_TC_DATA : AMPK_TC_FORWARD];
+    return ran_summed;
 }
 
 struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
@@ -98,7 +93,7 @@ struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *tc, const struct ampk_t
     bool fp32 = p->result == AMPK_FP32 && ampk_tc_operand(p->compute) != AMPK_FP32;
     bool refused = (fp32 && (refuse_fp32 || p->accumulate)) ||
                    (p->accumulate && refuse_accumulate) || (p->sums && is_chosen(p, 3));
-    bool possible = p->pass != AMPK_TC_WEIGHTS && !p->accumulate && !fp32 && p->groups == 1;
+    bool possible = p->pass == AMPK_TC_FORWARD && !p->accumulate && !fp32 && p->groups == 1;
     if (p->sums && !possible) {
         fprintf(stderr, "emulated Tensor Cores: sums that no library has\n");
         abort();
@@ -117,65 +112,6 @@ struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *plan)
     (void)plan;
     return (struct ampk_tc_plan_info){.workspace = WORKSPACE,
                                       .no_tensor_cores = "this is the emulation"};
-}
-
-bool ampk_tc_pays_beside(struct ampk_tc *tc, const struct ampk_tc_plan *data,
-                         const struct ampk_tc_plan *weights, ampk_rt_stream stream,
-                         ampk_rt_stream side)
-{
-    const struct ampk_tc_problem *p = &data->p;
-    (void)tc;
-    if (p->pass != AMPK_TC_DATA || weights->p.pass != AMPK_TC_WEIGHTS || !side || side == stream) {
-        fprintf(stderr, "emulated Tensor Cores: no gradients that could run beside each other\n");
-        abort();
-    }
-    return is_chosen(p, 2);
-}
-
-static bool choose_summed(const struct ampk_tc_plan *apart, const struct ampk_tc_plan *summed,
-                          enum ampk_tc_pass pass)
-{
-    if (apart->p.pass != pass || summed->p.pass != pass || apart->p.sums || !summed->p.sums) {
-        fprintf(stderr, "emulated Tensor Cores: not one pass with and without sums\n");
-        abort();
-    }
-    return is_chosen(&summed->p, 2);
-}
-
-bool ampk_tc_pays_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
-                       const struct ampk_tc_plan *summed)
-{
-    (void)ctx;
-    return choose_summed(apart, summed, AMPK_TC_FORWARD);
-}
-
-bool ampk_tc_pays_image(struct ampk_context *ctx, const struct ampk_tc_plan *usual, int channels)
-{
-    (void)ctx;
-    if (usual->p.pass != AMPK_TC_FORWARD || channels > usual->p.c) {
-        fprintf(stderr, "emulated Tensor Cores: no forward pass that reads images\n");
-        abort();
-    }
-    return is_chosen(&usual->p, 2);
-}
-
-bool ampk_tc_pays_gradient_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
-                                const struct ampk_tc_plan *summed, enum ampk_activation activation)
-{
-    (void)ctx, (void)activation;
-    return choose_summed(apart, summed, AMPK_TC_DATA);
-}
-
-bool ampk_tc_pays_image_gradient(struct ampk_context *ctx, const struct ampk_tc_plan *weights,
-                                 const struct ampk_conv_shape *shape,
-                                 const struct ampk_layer_gradient *gradient)
-{
-    (void)ctx, (void)shape, (void)gradient;
-    if (weights->p.pass != AMPK_TC_WEIGHTS) {
-        fprintf(stderr, "emulated Tensor Cores: no weight gradient\n");
-        abort();
-    }
-    return is_chosen(&weights->p, 2);
 }
 
 /* ---- numbers ---- */
@@ -378,56 +314,35 @@ struct summand {
     enum ampk_dtype dtype;
 };
 
-/* Of v, and of v times by - mean, in FP32: a sum for each row of each image, and of these. */
-static void sum_channels(int rows, int columns, int channels, struct summand v, struct summand by,
-                         const float *means, float *sums)
+/* Of v and of its square, in FP32: a sum for each row of each image, and of these. */
+static void sum_channels(int rows, int columns, int channels, struct summand v, float *sums)
 {
 #pragma omp parallel for
     for (int c = 0; c < channels; c++) {
-        float sum = 0, products = 0, mean = means ? means[c] : 0;
+        float sum = 0, squares = 0;
         for (int row = 0; row < rows; row++) {
-            float of_row = 0, products_of_row = 0;
+            float of_row = 0, squares_of_row = 0;
             for (int column = 0; column < columns; column++) {
-                size_t i = ((size_t)row * columns + column) * channels + c;
-                float value = load(v.data, i, v.dtype);
+                float value =
+                    load(v.data, ((size_t)row * columns + column) * channels + c, v.dtype);
                 of_row += value;
-                products_of_row += value * (load(by.data, i, by.dtype) - mean);
+                squares_of_row += value * value;
             }
             sum += of_row;
-            products += products_of_row;
+            squares += squares_of_row;
         }
         sums[c] = sum;
-        sums[channels + c] = products;
-    }
-}
-
-/* dx goes on to g. x_hat is what forward made of it, to the bit. */
-static void pass_activation(const struct ampk_tc_problem *p, const struct ampk_tc_sums *s,
-                            float *dx, size_t n)
-{
-    const float *mean = s->parameters, *unit = mean + p->c, *factor = unit + p->c;
-    const float *bias = factor + p->c;
-#pragma omp parallel for
-    for (size_t i = 0; i < n; i++) {
-        size_t c = i % (size_t)p->c;
-        float x_hat = (load(s->y, i, AMPK_FP16) - mean[c]) * unit[c];
-        if (!(fmaf(x_hat, factor[c], bias[c]) > 0)) dx[i] *= p->slope;
+        sums[channels + c] = squares;
     }
 }
 
 /* What a problem with sums leaves beside its result; unrounded: the same in FP32. */
-static void leave_sums(const struct ampk_tc_problem *p, const struct sizes *s,
-                       const struct ampk_tc_sums *to, const void *result, const float *unrounded)
+static void leave_sums(const struct ampk_tc_problem *p, const struct sizes *s, float *to,
+                       const void *result, const float *unrounded)
 {
     struct summand of = {result, AMPK_FP16};
     if (sum_unrounded) of = (struct summand){unrounded, AMPK_FP32};
-    if (p->pass == AMPK_TC_FORWARD) {
-        sum_channels(p->n * s->oh, s->ow, p->k, of, of, NULL, to->sums);
-        return;
-    }
-    sum_channels(p->n * p->h, p->w, p->c, of, (struct summand){to->y, AMPK_FP16}, to->parameters,
-                 to->sums);
-    memset(to->unread, 0xff, AMPK_TC_UNREAD * (size_t)p->c * sizeof *to->unread);
+    sum_channels(p->n * s->oh, s->ow, p->k, of, to);
 }
 
 static void require_aligned(const void *p, size_t bytes, const char *what)
@@ -441,20 +356,16 @@ struct run {
     const struct ampk_tc_problem *p;
     const void *first, *second;
     void *result, *workspace;
-    bool with_sums;
-    struct ampk_tc_sums sums;
+    float *sums;
 };
 
 static void require_places(const struct run *r)
 {
-    if (r->p->sums != r->with_sums) {
+    if (r->p->sums != (r->sums != NULL)) {
         fprintf(stderr, "emulated Tensor Cores: sums and no place for them, or the reverse\n");
         abort();
     }
-    require_aligned(r->sums.sums, 16, "sums");
-    require_aligned(r->sums.y, 16, "batch-norm's input");
-    require_aligned(r->sums.parameters, 16, "batch-norm's parameters");
-    require_aligned(r->sums.unread, 16, "what is not read");
+    require_aligned(r->sums, 16, "sums");
 }
 
 static void run(void *data)
@@ -482,11 +393,10 @@ static void run(void *data)
         data_gradient(p, &s, a, b, sums);
     else
         weight_gradient(p, &s, a, b, sums);
-    if (p->sums && p->pass == AMPK_TC_DATA) pass_activation(p, &r->sums, sums, of_result);
 #pragma omp parallel for
     for (size_t i = 0; i < of_result; i++)
         store(result, i, p->result, sums[i] + (p->accumulate ? load(result, i, p->result) : 0));
-    if (p->sums) leave_sums(p, &s, &r->sums, result, sums);
+    if (p->sums) leave_sums(p, &s, r->sums, result, sums);
     memset(workspace, 0xff, WORKSPACE); /* again: nothing that is read later may lie there */
     emulation_device_end();
     free(a);
@@ -495,7 +405,7 @@ static void run(void *data)
 }
 
 void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
-                 const void *second, void *result, const struct ampk_tc_sums *sums, void *workspace,
+                 const void *second, void *result, float *sums, void *workspace,
                  ampk_rt_stream stream)
 {
     struct run *kept = malloc(sizeof *kept);
@@ -504,15 +414,14 @@ void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void
     for (int i = 0; i < 4; i++)
         emulation_check_memory((const void *[]){first, second, result, workspace}[i],
                                "a convolution's memory");
-    *kept = (struct run){&plan->p, first, second, result, workspace, sums != NULL, {0}};
-    if (sums) kept->sums = *sums;
-    if (sums) ran_summed[plan->p.pass]++;
+    *kept = (struct run){&plan->p, first, second, result, workspace, sums};
+    ran_summed += sums != NULL;
     ran_forward += plan->p.pass == AMPK_TC_FORWARD;
     if (stream != tc->stream) {
-        ran_beside++;
-        emulation_beside(stream, run, kept);
-    } else if (!emulation_record(run, kept, free)) {
-        run(kept);
-        free(kept);
+        fprintf(stderr, "emulated Tensor Cores: another stream than that of the plans\n");
+        abort();
     }
+    if (emulation_record(run, kept, free)) return;
+    run(kept);
+    free(kept);
 }

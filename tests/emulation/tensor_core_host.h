@@ -10,11 +10,9 @@
 void tensor_core_host_refuse(bool fp32_results, bool accumulate);
 /* Whether sums for batch-norm are of y before it is rounded, as cuDNN may take them. */
 void tensor_core_host_sum_unrounded(bool);
-/* How many passes ran on another stream than that of operations. */
-size_t tensor_core_host_beside(void);
 /* How many convolutions were computed here; others by kernels. */
 size_t tensor_core_host_forward(void);
-/* How many convolutions left sums for batch-norm, or data gradients did. */
-size_t tensor_core_host_summed(bool gradients);
+/* How many convolutions left sums for batch-norm. */
+size_t tensor_core_host_summed(void);
 
 #endif

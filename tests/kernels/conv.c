@@ -291,21 +291,6 @@ AMP_TEST(conv_backward_of_many_weights)
     CONFORMANCE_BACKEND.context_destroy(context);
 }
 
-#ifdef CONFORMANCE_CUDA
-/* On a GPU none may pay, and with guessed plans it is not known whether one does. */
-AMP_TEST(conv_backward_summed)
-{
-    summed_gradients = 0;
-    run_cases(summed_gradient_case, 60);
-#ifdef CUDA_EMULATED
-    CHECK(summed_gradients > 0);
-#endif
-    if (!summed_gradients)
-        printf("no convolution sums gradients here (%s=1 lets all that can): not tested\n",
-               GRADIENT_SUMS);
-}
-#endif
-
 /* ---- operands: rounded to the compute type, to nearest even ---- */
 
 /* The next number with `bits` fraction bits above v = (1 + i/2^bits) * 2^e, v itself, and what lies

@@ -183,7 +183,7 @@ static void check_bias_backward(struct rig *r, struct ampk_conv_shape s, bool of
                                       tested_amax(&tested.db_amax)};
     poison_work_memory(r);
     r->backend->conv_bias_backward(r->context, conv, &x.tested, &bias, &tested.dy.tested,
-                                   &dx.tested, accumulate, NULL, tested_amax(&tested.dx_amax));
+                                   &dx.tested, accumulate, tested_amax(&tested.dx_amax));
     take_dw(r, conv, &tested);
 
     check_output(r, "dx", &dx, exactly);

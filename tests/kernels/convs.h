@@ -240,7 +240,5 @@ UNUSED static bool set_variable(const char *name, const char *setting)
     return was;
 }
 
-UNUSED static const char SIDE_STREAM[] = "AMPK_CUDA_SIDE_STREAM",
-                         EPILOGUE_SUMS[] = "AMPK_CUDA_EPILOGUE_SUMS",
-                         GRADIENT_SUMS[] = "AMPK_CUDA_GRADIENT_SUMS",
+UNUSED static const char EPILOGUE_SUMS[] = "AMPK_CUDA_EPILOGUE_SUMS",
                          IMAGE_FORWARD[] = "AMPK_CUDA_IMAGE_FORWARD";

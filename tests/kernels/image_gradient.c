@@ -5,7 +5,7 @@
 
 static const char SETTING[] = "AMPK_CUDA_IMAGE_GRADIENT";
 
-enum source { PLAIN, SUMMED, POOLED, SOURCES };
+enum source { PLAIN, POOLED, SOURCES };
 
 /* A first convolution, the layer behind it and what its backward reads. */
 struct first_layer {
@@ -92,8 +92,6 @@ static void make_first_layer(struct rig *r, struct first_layer *s, struct ampk_c
         pool(r, s);
     else
         s->d = input_operand(r, shape_y(s));
-    if (source == SUMMED)
-        s->gradient.sums = input_operand(r, describe_array(2 * (size_t)shape.k)).tested.data;
 }
 
 /* The tensors' places, once the layer is where it stays. */
@@ -165,9 +163,6 @@ static struct left run_batchnorm(struct rig *r, struct first_layer *s, const str
     if (s->source == POOLED)
         be->bn_act_pool_backward(r->context, g->y, g->bn, g->activation, g->d, g->argmax,
                                  &dy->tested, dscale, dbias, dy_amax, db_amax);
-    else if (s->source == SUMMED)
-        be->bn_backward_summed(r->context, g->y, g->bn, g->d, g->sums, &dy->tested, dscale, dbias,
-                               dy_amax, db_amax);
     else
         be->bn_act_backward(r->context, g->y, NULL, g->bn, g->activation, g->d, &dy->tested, dscale,
                             dbias, dy_amax, db_amax);
@@ -573,7 +568,7 @@ static void short_memory_case(struct rig *r)
     make_convs(r, &s);
     struct ampk_tensor x = describe(AMPK_FP16, AMPK_NHWC, 4, 3, 2048, 33);
     struct ampk_tensor y = describe(AMPK_FP16, AMPK_NHWC, 4, 64, 2048, 33);
-    const struct ampk_layer_gradient g = {&y, NULL, AMPK_LEAKY, &y, NULL, NULL};
+    const struct ampk_layer_gradient g = {&y, NULL, AMPK_LEAKY, &y, NULL};
     size_t had = emulation_memory().bytes;
     const struct ampk_backend *be = r->backend;
     for (int more = 0; more < 2; more++) { /* for the gradient alone */

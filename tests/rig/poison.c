@@ -129,14 +129,6 @@ static void conv_backward(struct ampk_context *c, struct ampk_conv *conv,
     if (spoilt == conv) spoilt = NULL;
 }
 
-static void conv_backward_summed(struct ampk_context *c, struct ampk_conv *conv,
-                                 const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                                 const struct ampk_tensor *g, const struct ampk_gradient_sums *sums)
-{
-    real->conv_backward_summed(c, conv, x, dy, g, sums);
-    if (spoilt == conv) spoilt = NULL;
-}
-
 /* A convolution's own gradient is out of reach: it counts as spoilt from when it is watched to its
  * next backward, and so is what takes it. */
 static void spoil_gradients(const struct ampk_weight_gradient *list, int count, float factor)
@@ -185,16 +177,6 @@ static void bn_act_backward(struct ampk_context *c, const struct ampk_tensor *y,
     strike_array(dbias, y->c, db_amax);
 }
 
-static void bn_backward_summed(struct ampk_context *c, const struct ampk_tensor *y,
-                               const struct ampk_batchnorm *bn, const struct ampk_tensor *g,
-                               const float *sums, const struct ampk_tensor *dy, float *dscale,
-                               float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
-{
-    real->bn_backward_summed(c, y, bn, g, sums, dy, dscale, dbias, dy_amax, db_amax);
-    strike(dy, dy_amax);
-    strike_array(dbias, y->c, db_amax);
-}
-
 static void bn_act_pool_forward(struct ampk_context *c, const struct ampk_tensor *y,
                                 const struct ampk_batchnorm *bn, enum ampk_activation activation,
                                 const struct ampk_tensor *out, void *argmax, uint32_t *y_amax,
@@ -228,8 +210,6 @@ static void conv_bn_backward(struct ampk_context *c, struct ampk_conv *conv,
     if (g->argmax)
         bn_act_pool_backward(c, g->y, g->bn, g->activation, g->d, g->argmax, &dy, dscale, dbias,
                              dy_amax, db_amax);
-    else if (g->sums)
-        bn_backward_summed(c, g->y, g->bn, g->d, g->sums, &dy, dscale, dbias, dy_amax, db_amax);
     else
         bn_act_backward(c, g->y, NULL, g->bn, g->activation, g->d, &dy, dscale, dbias, dy_amax,
                         db_amax);
@@ -463,9 +443,7 @@ const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
     poisoned.conv_backward = conv_backward;
     poisoned.conv_weight_gradients = conv_weight_gradients;
     if (real->conv_gradient_squares) poisoned.conv_gradient_squares = conv_gradient_squares;
-    if (real->conv_backward_summed) poisoned.conv_backward_summed = conv_backward_summed;
     if (real->conv_bn_backward) poisoned.conv_bn_backward = conv_bn_backward;
-    if (real->bn_backward_summed) poisoned.bn_backward_summed = bn_backward_summed;
     spoilt = NULL;
     poisoned.bn_act_forward = bn_act_forward;
     poisoned.bn_act_backward = bn_act_backward;

@@ -52,9 +52,8 @@ static const void *run_forward(struct ampk_context *ctx, struct ampk_conv *conv,
     char *work = ampk_cuda_work(ctx, f.bytes);
     const void *operand = ampk_conv_load_operand(ctx, conv, x, conv->padded_in, work + f.x_at);
     void *result = o.direct ? y->data : work + f.y_at;
-    struct ampk_tc_sums sums = {.sums = conv->sums};
-    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, result, o.sums ? &sums : NULL,
-                work + f.workspace_at, ctx->stream);
+    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, result,
+                o.sums ? conv->sums : NULL, work + f.workspace_at, ctx->stream);
     return result;
 }
 
@@ -107,15 +106,15 @@ void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *con
 
 /* ---- backward ---- */
 
-/* A backward pass and the byte offsets of its pieces in work memory. If the two gradients run one
- * after the other, their results and workspaces share a place; the operands do not, because both
- * gradients read dy. */
+/* A backward pass and the byte offsets of its pieces in work memory. The two gradients run one
+ * after the other: their results and workspaces share a place; the operands do not, because both
+ * gradients read dy. (Beside each other on two streams they were timed faster by themselves, but a
+ * step of yolov3 took 3 % longer on an H100.) */
 struct backward_work {
     const struct ampk_bias_gradient *bias; /* make dy from this, in dy's place; NULL: dy is given */
     struct ampk_conv_output dx;
     struct ampk_tc_plan *gradient;
-    bool beside; /* the weight gradient runs on the side stream */
-    size_t x_at, dy_at, sums_at, dx_at, unread_at, dx_workspace_at, dw_workspace_at, bytes;
+    size_t x_at, dy_at, sums_at, dx_at, dx_workspace_at, dw_workspace_at, bytes;
 };
 
 /* Where the data gradient goes. */
@@ -123,29 +122,16 @@ struct destination {
     const struct ampk_tensor *dx; /* NULL: nowhere */
     bool accumulate;
     uint32_t *amax;
-    const struct ampk_gradient_sums *sums; /* NULL: the plain gradient */
 };
 
-static struct ampk_conv_output choose_gradient_output(struct ampk_context *ctx,
-                                                      struct ampk_conv *conv,
-                                                      const struct destination *to)
-{
-    if (!to->sums)
-        return ampk_conv_choose_output(ctx, conv, conv->backward, to->dx, conv->padded_in,
-                                       to->accumulate);
-    return (struct ampk_conv_output){conv->summing_gradients, conv->operand, .direct = true,
-                                     .sums = true};
-}
-
-/* Side by side, the two workspaces must not overlap. One after the other, the weight gradient
- * starts again at `shared`, behind the operands. */
+/* The weight gradient starts again at `shared`, behind the operands. */
 static struct backward_work plan_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                                           const struct ampk_tensor *x, const struct ampk_tensor *dy,
                                           const struct ampk_bias_gradient *bias,
                                           const struct destination *to)
 {
     const struct ampk_tensor *dx = to->dx;
-    struct backward_work b = {.bias = bias, .beside = conv->beside && dx && x};
+    struct backward_work b = {.bias = bias};
     b.gradient = ampk_conv_library_gradient(ctx, conv);
     size_t used = 0;
     if (x) b.x_at = ampk_conv_place_operand(conv, &used, x, conv->padded_in);
@@ -153,30 +139,24 @@ static struct backward_work plan_backward(struct ampk_context *ctx, struct ampk_
     b.sums_at = ampk_conv_place(&used, bias ? ampk_plane_sums_bytes(bias->d, conv->padded_out) : 0);
     size_t shared = used;
     if (dx) {
-        b.dx = choose_gradient_output(ctx, conv, to);
+        b.dx =
+            ampk_conv_choose_output(ctx, conv, conv->backward, dx, conv->padded_in, to->accumulate);
         b.dx_at = ampk_conv_place_output(&b.dx, &used, dx, conv->padded_in);
-        b.unread_at =
-            ampk_conv_place_vectors(&used, b.dx.sums ? AMPK_TC_UNREAD : 0, conv->padded_in);
         b.dx_workspace_at = ampk_conv_place_workspace(b.dx.plan, &used);
     }
     b.bytes = used;
-    if (!b.beside) used = shared;
+    used = shared;
     if (x) b.dw_workspace_at = ampk_conv_place_workspace(b.gradient, &used);
     if (used > b.bytes) b.bytes = used;
     return b;
 }
 
-/* With sums, the library also reads what that layer's forward has listed. */
 static void run_data_gradient(struct ampk_context *ctx, const struct ampk_conv *conv,
                               const struct backward_work *b, const void *dy,
                               const struct destination *to, char *work)
 {
     void *result = b->dx.direct ? to->dx->data : work + b->dx_at;
-    struct ampk_tc_sums sums = {0};
-    if (b->dx.sums)
-        sums = (struct ampk_tc_sums){to->sums->sums, to->sums->y->data, to->sums->bn->listed,
-                                     (float *)(work + b->unread_at)};
-    ampk_tc_run(ctx->tensor_core, b->dx.plan, dy, conv->weights, result, b->dx.sums ? &sums : NULL,
+    ampk_tc_run(ctx->tensor_core, b->dx.plan, dy, conv->weights, result, NULL,
                 work + b->dx_workspace_at, ctx->stream);
     ampk_conv_store_output(ctx, &b->dx, result, to->dx, conv->padded_in, to->accumulate, to->amax);
 }
@@ -193,8 +173,6 @@ static const void *load_dy(struct ampk_context *ctx, const struct ampk_conv *con
     return to;
 }
 
-/* fork and join order the side stream: it starts behind the packing of x and dy, and the main
- * stream goes on only when dw is done. */
 static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                          const struct ampk_tensor *x, const struct ampk_tensor *dy,
                          const struct ampk_bias_gradient *bias, const struct destination *to)
@@ -207,15 +185,8 @@ static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
         x ? ampk_conv_load_operand(ctx, conv, x, conv->padded_in, work + b.x_at) : NULL;
     bool swapped = conv->shape.transposed;
     const void *first = swapped ? from_dy : from_x, *second = swapped ? from_x : from_dy;
-    if (b.beside) {
-        ampk_rt_order(ctx->fork, ctx->stream, ctx->side);
-        ampk_tc_run(ctx->tensor_core, b.gradient, first, second, conv->dw, NULL,
-                    work + b.dw_workspace_at, ctx->side);
-    }
     if (to->dx) run_data_gradient(ctx, conv, &b, from_dy, to, work);
-    if (b.beside)
-        ampk_rt_order(ctx->join, ctx->side, ctx->stream);
-    else if (x)
+    if (x)
         ampk_tc_run(ctx->tensor_core, b.gradient, first, second, conv->dw, NULL,
                     work + b.dw_workspace_at, ctx->stream);
 }
@@ -224,7 +195,7 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                              const struct ampk_tensor *x, const struct ampk_tensor *dy,
                              const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
 {
-    struct destination to = {dx, accumulate, dx_amax, NULL};
+    struct destination to = {dx, accumulate, dx_amax};
     run_backward(ctx, conv, x, dy, NULL, &to);
 }
 
@@ -234,39 +205,24 @@ void ampk_cuda_conv_bias_backward(struct ampk_context *ctx, struct ampk_conv *co
                                   const struct ampk_tensor *x,
                                   const struct ampk_bias_gradient *bias,
                                   const struct ampk_tensor *dy, const struct ampk_tensor *dx,
-                                  bool accumulate, const struct ampk_gradient_sums *sums,
-                                  uint32_t *dx_amax)
+                                  bool accumulate, uint32_t *dx_amax)
 {
-    struct destination to = {dx, accumulate, dx_amax, sums};
+    struct destination to = {dx, accumulate, dx_amax};
     bool planes = conv->operand != AMPK_FP32 && ampk_passes_planes(bias);
     if (!planes) ampk_cuda_bias_backward(ctx, bias, dy);
     run_backward(ctx, conv, x, dy, planes ? bias : NULL, &to);
 }
 
-void ampk_cuda_conv_backward_summed(struct ampk_context *ctx, struct ampk_conv *conv,
-                                    const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                                    const struct ampk_tensor *g,
-                                    const struct ampk_gradient_sums *sums)
-{
-    struct destination to = {g, false, NULL, sums};
-    run_backward(ctx, conv, x, dy, NULL, &to);
-}
-
-/* Whether our kernel makes the first layer's weight gradient together with dy, in FP32. If it
- * wins, the convolution trades its dw for one in FP32. Without memory for that, everything stays
- * as it was. */
+/* Our kernel makes the first layer's weight gradient together with dy, in FP32: the convolution
+ * trades its dw for one in FP32. Without memory for that, everything stays as it was. */
 bool ampk_cuda_conv_takes_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
                                    const struct ampk_tensor *x, const struct ampk_layer_gradient *g)
 {
-    enum ampk_setting setting = ampk_cuda_setting(AMPK_CUDA_IMAGE_GRADIENT);
-    if (setting == AMPK_NEVER || conv->shape.transposed ||
+    if (ampk_cuda_setting(AMPK_CUDA_IMAGE_GRADIENT) == AMPK_NEVER || conv->shape.transposed ||
         !ampk_image_gradient_fits(ctx, &conv->shape, x, g))
         return false;
     size_t had = ctx->work_bytes;
-    bool taken =
-        setting == AMPK_ALWAYS ||
-        ampk_tc_pays_image_gradient(ctx, ampk_conv_library_gradient(ctx, conv), &conv->shape, g);
-    void *dw = taken ? ampk_rt_alloc(ampk_conv_padded_weights(conv) * sizeof(float)) : NULL;
+    void *dw = ampk_rt_alloc(ampk_conv_padded_weights(conv) * sizeof(float));
     if (!dw || !ampk_cuda_work_reserve(ctx, ampk_image_gradient_work(x, conv->shape.k))) {
         ampk_rt_free(dw);
         ampk_cuda_work_reserve(ctx, had); /* where that fails too, the next operation says so */
@@ -327,13 +283,11 @@ static struct ampk_tensor island(const struct ampk_conv *conv, bool written)
     return (struct ampk_tensor){NULL, conv->operand, AMPK_NHWC, s->n, c, h, w, image, 0};
 }
 
-/* `accumulate` is true without sums, because that may take work memory that the plain pass does
- * not. */
-static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv,
-                             const struct ampk_gradient_sums *sums)
+/* `accumulate` may take work memory that the plain pass does not. */
+static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     struct ampk_tensor x = island(conv, false), y = island(conv, true);
-    struct destination to = {&x, !sums, NULL, sums};
+    struct destination to = {&x, true, NULL};
     struct ampk_bias_gradient bias = {.d = &y};
     return ampk_cuda_work_reserve(
         ctx,
@@ -353,39 +307,22 @@ static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
         struct ampk_conv_output o = choose_biased(ctx, conv);
         if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;
     }
-    return conv->shape.forward_only || reserve_backward(ctx, conv, NULL);
+    return conv->shape.forward_only || reserve_backward(ctx, conv);
 }
 
-/* Takes the ways that are only for speed. If there is no memory for them, takes the usual ways
- * again. */
+/* Takes the ways that are only for speed. If there is no memory for them, takes the usual ways. */
 static bool choose_ways(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     size_t had = ctx->work_bytes;
-    conv->beside = ampk_conv_choose_beside(ctx, conv);
-    conv->summing = ampk_conv_choose_summing(ctx, conv, AMPK_TC_FORWARD, AMPK_LINEAR);
+    conv->summing = ampk_conv_choose_summing(ctx, conv);
     if (conv->summing)
         conv->sums = ampk_rt_alloc((size_t)AMPK_TC_SUMS * conv->padded_k * sizeof *conv->sums);
     if (!conv->sums) conv->summing = NULL;
-    conv->image = ampk_conv_choose_image(ctx, conv); /* what work memory there always is will do */
+    conv->image = ampk_conv_reads_images(ctx, conv); /* what work memory there always is will do */
     if (reserve_work(ctx, conv)) return true;
-    if (!conv->beside && !conv->summing) return false;
-    conv->beside = false;
+    if (!conv->summing) return false;
     conv->summing = NULL;
     return ampk_cuda_work_reserve(ctx, had) && reserve_work(ctx, conv);
-}
-
-/* `wanted` is empty: planning looks only at whether there are sums, not at their addresses. */
-bool ampk_cuda_conv_sums_gradients(struct ampk_context *ctx, struct ampk_conv *conv,
-                                   enum ampk_activation activation)
-{
-    static const struct ampk_gradient_sums wanted;
-    size_t had = ctx->work_bytes;
-    conv->summing_gradients = ampk_conv_choose_summing(ctx, conv, AMPK_TC_DATA, activation);
-    if (!conv->summing_gradients || reserve_backward(ctx, conv, &wanted))
-        return conv->summing_gradients != NULL;
-    conv->summing_gradients = NULL;
-    ampk_cuda_work_reserve(ctx, had); /* where that fails too, the next operation says so */
-    return false;
 }
 
 struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,

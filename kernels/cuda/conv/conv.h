@@ -42,10 +42,8 @@ struct ampk_conv {
     void *dw;                         /* the weight gradient, packed; NULL if forward_only */
     enum ampk_dtype gradient;         /* type of dw after the last backward, run or recorded */
     enum ampk_dtype library_gradient; /* type of dw if the library computes it */
-    bool beside;                      /* dw runs beside the data gradient, on the side stream */
-    /* Plans of forward and of the data gradient that also take batch-norm's sums. NULL: a kernel
-     * takes the sums. */
-    struct ampk_tc_plan *summing, *summing_gradients;
+    /* The plan of forward that also takes batch-norm's sums. NULL: a kernel takes the sums. */
+    struct ampk_tc_plan *summing;
     float *sums; /* of the last forward with `summing`, [AMPK_TC_SUMS][padded_k] */
     bool image;  /* our kernel computes forward with statistics (image_conv.cu) */
 };
@@ -79,17 +77,11 @@ bool ampk_conv_make_plans(struct ampk_context *ctx, struct ampk_conv *conv, char
                           size_t err_size);
 /* The plan of the library's weight gradient. */
 struct ampk_tc_plan *ampk_conv_library_gradient(struct ampk_context *ctx, struct ampk_conv *conv);
-/* Whether the weight gradient runs beside the data gradient. The answer holds for every backward
- * pass. It is timed with the plans for tensors as islands have them and dx not added. */
-bool ampk_conv_choose_beside(struct ampk_context *ctx, struct ampk_conv *conv);
-/* A plan that takes batch-norm's sums in the epilogue of a forward pass or a data gradient. NULL:
- * no such plan, or it does not pay. */
-struct ampk_tc_plan *ampk_conv_choose_summing(struct ampk_context *ctx, struct ampk_conv *conv,
-                                              enum ampk_tc_pass pass,
-                                              enum ampk_activation activation);
-/* Whether our image kernel computes forward with statistics. It competes with the way that would
- * be taken otherwise. */
-bool ampk_conv_choose_image(struct ampk_context *ctx, struct ampk_conv *conv);
+/* A plan that takes batch-norm's sums in the epilogue of a forward pass. NULL: no such plan, or it
+ * does not pay. */
+struct ampk_tc_plan *ampk_conv_choose_summing(struct ampk_context *ctx, struct ampk_conv *conv);
+/* Whether our image kernel computes forward with statistics: wherever it can. */
+bool ampk_conv_reads_images(struct ampk_context *ctx, const struct ampk_conv *conv);
 
 /* ---- conv_operands.c ---- */
 
@@ -98,7 +90,6 @@ bool ampk_conv_is_direct(const struct ampk_tensor *t, enum ampk_dtype dtype, int
 /* An operation asks for all its work memory at once. First each piece is given its place: the
  * functions below return a byte offset and add the piece to *used. */
 size_t ampk_conv_place(size_t *used, size_t bytes);
-size_t ampk_conv_place_vectors(size_t *used, int count, int channels);
 size_t ampk_conv_place_workspace(const struct ampk_tc_plan *plan, size_t *used);
 /* A place for t as an operand; no bytes if the tensor itself is one. */
 size_t ampk_conv_place_operand(const struct ampk_conv *conv, size_t *used,

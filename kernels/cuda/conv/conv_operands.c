@@ -27,11 +27,6 @@ size_t ampk_conv_place(size_t *used, size_t bytes)
     return at;
 }
 
-size_t ampk_conv_place_vectors(size_t *used, int count, int channels)
-{
-    return ampk_conv_place(used, (size_t)count * channels * sizeof(float));
-}
-
 size_t ampk_conv_place_workspace(const struct ampk_tc_plan *plan, size_t *used)
 {
     return ampk_conv_place(used, ampk_tc_plan_info(plan).workspace);

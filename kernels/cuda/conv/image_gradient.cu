@@ -563,8 +563,7 @@ extern "C" void ampk_image_gradient(struct ampk_context *ctx, const struct ampk_
 {
     float *work = (float *)ampk_cuda_work(ctx, ampk_image_gradient_work(x, w->k));
     struct ampk_coefficients by = ampk_cuda_sum_gradient(ctx, g, dscale, dbias, db_amax);
-    /* With sums, d is g: it has already passed the activation. */
-    struct ampk_slope activation = ampk_slope_of(g->sums ? AMPK_LINEAR : g->activation);
+    struct ampk_slope activation = ampk_slope_of(g->activation);
     layer l = {x->data, g->y->data, g->d->data, (const uint8_t *)g->argmax, x->c, w->k,
                *g->bn,  activation, by};
     tiles all = cut(x, {g->d->h, g->d->w});

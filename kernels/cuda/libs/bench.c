@@ -34,10 +34,9 @@ double ampk_tc_now(void)
 void ampk_tc_say_timed(struct ampk_tc *tc)
 {
     char text[200];
-    if (tc->timed.problems || tc->timed.contests) {
-        int used = snprintf(
-            text, sizeof text, "timed %d engines for %d problems, and %d contests, in %.1f s",
-            tc->timed.engines, tc->timed.problems, tc->timed.contests, tc->timed.seconds);
+    if (tc->timed.problems) {
+        int used = snprintf(text, sizeof text, "timed %d engines for %d problems in %.1f s",
+                            tc->timed.engines, tc->timed.problems, tc->timed.seconds);
         if (tc->timed.cut_short)
             snprintf(text + used, sizeof text - (size_t)used, "; %d problems were cut short",
                      tc->timed.cut_short);
@@ -183,20 +182,6 @@ static void warm_up(struct ampk_tc_bench *b)
         b->tc->clearings++;
 }
 
-/* Lays out the vectors in one piece: sums, unread, parameters. */
-static bool make_sums(struct ampk_tc_bench *b, const struct ampk_tc_problem *p, size_t result)
-{
-    size_t c = (size_t)ampk_tc_summed_channels(p);
-    const int vectors = AMPK_TC_SUMS + AMPK_TC_UNREAD + AMPK_TC_PARAMETERS;
-    b->vectors = make_operand(b, vectors * c, AMPK_FP32, 0);
-    if (p->pass == AMPK_TC_DATA)
-        b->y = make_operand(b, result, ampk_tc_operand(p->compute), AMPK_TC_MEAN_OF_Y);
-    if (!b->vectors || (!b->y && p->pass == AMPK_TC_DATA)) return false;
-    float *unread = b->vectors + AMPK_TC_SUMS * c;
-    b->sums = (struct ampk_tc_sums){b->vectors, b->y, unread + AMPK_TC_UNREAD * c, unread};
-    return true;
-}
-
 bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *p)
 {
     size_t x = (size_t)p->n * p->h * p->w * p->c;
@@ -206,12 +191,11 @@ bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *
     bool data = p->pass == AMPK_TC_DATA;
     float mean = p->sums ? MEAN_FOR_SUMS : data ? 0 : MEAN_OF_X;
     b->first = make_operand(b, data ? y : x, operand, mean);
-    if (!b->second)
-        b->second = make_operand(b, p->pass == AMPK_TC_WEIGHTS ? y : weights, operand, 0);
+    b->second = make_operand(b, p->pass == AMPK_TC_WEIGHTS ? y : weights, operand, 0);
     size_t result = p->pass == AMPK_TC_FORWARD ? y : data ? x : weights;
     b->result = make_operand(b, result, p->result, 0);
     b->result_bytes = result * ampk_dtype_bytes(p->result);
-    bool summed = !p->sums || make_sums(b, p, result);
+    if (p->sums) b->sums = make_operand(b, (size_t)AMPK_TC_SUMS * p->k, AMPK_FP32, 0);
     if (!b->workspace_bytes) b->workspace_bytes = ampk_tc_workspace_limit(b->tc, p);
     /* Without memory for the most that a plan may want, engines compete with half, then a quarter
      * ... */
@@ -220,7 +204,8 @@ bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *
         b->workspace_bytes /= 2;
     b->from = ampk_rt_event_create(true);
     b->to = ampk_rt_event_create(true);
-    bool begun = b->first && b->second && b->result && b->workspace && summed && b->from && b->to;
+    bool begun = b->first && b->second && b->result && b->workspace && (b->sums || !p->sums) &&
+                 b->from && b->to;
     if (begun) ampk_tc_bench_wait(b); /* an error from before is nobody's fault here */
     return begun;
 }
@@ -231,8 +216,7 @@ void ampk_tc_bench_end(struct ampk_tc_bench *b)
     ampk_rt_free(b->first);
     ampk_rt_free(b->second);
     ampk_rt_free(b->result);
-    ampk_rt_free(b->vectors);
-    ampk_rt_free(b->y);
+    ampk_rt_free(b->sums);
     ampk_rt_free(b->workspace);
     if (b->from) ampk_rt_event_destroy(b->from);
     if (b->to) ampk_rt_event_destroy(b->to);
@@ -240,7 +224,7 @@ void ampk_tc_bench_end(struct ampk_tc_bench *b)
 
 bool ampk_tc_bench_run(struct ampk_tc_bench *b, const struct ampk_tc_engine *engine)
 {
-    bool done = ampk_tc_run_engine(b->tc, engine, b->first, b->second, b->result, &b->sums,
+    bool done = ampk_tc_run_engine(b->tc, engine, b->first, b->second, b->result, b->sums,
                                    b->workspace, b->stream, b->refusal, sizeof b->refusal);
     if (done) return true;
     ampk_rt_forget_error();
@@ -262,11 +246,4 @@ float ampk_tc_bench_stop(struct ampk_tc_bench *b)
     float ms = ampk_rt_event_ms(b->from, b->to);
     if (ms <= 0) ampk_tc_bench_wait(b);
     return ms;
-}
-
-const float *ampk_tc_bench_read(struct ampk_tc_bench *b, const float *from, size_t n, float *to)
-{
-    ampk_rt_copy_out(to, from, n * sizeof *to, b->stream);
-    ampk_tc_bench_wait(b);
-    return to;
 }

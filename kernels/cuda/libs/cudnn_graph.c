@@ -193,7 +193,6 @@ make_pass(struct ampk_cudnn_set *set, const struct ampk_tc_problem *p, cudnnBack
 /* A pointwise operation is one of these: y = f(x), y = f(x, b), or dx = f(x, dy). */
 struct pointwise {
     cudnnPointwiseMode_t mode;
-    double slope; /* of CUDNN_POINTWISE_RELU_BWD, where x is negative */
     cudnnBackendDescriptor_t x, b, y, dy, dx;
 };
 
@@ -206,9 +205,6 @@ static cudnnBackendDescriptor_t make_pointwise(struct ampk_cudnn_set *set, struc
                          &p.mode);
     ampk_cudnn_attribute(set, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
                          &precision);
-    if (p.slope != 0)
-        ampk_cudnn_attribute(set, how, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE,
-                             CUDNN_TYPE_DOUBLE, 1, &p.slope);
     ampk_cudnn_finalize(set, how, "what is done to each element");
     const struct {
         cudnnBackendAttributeName_t name;
@@ -255,70 +251,6 @@ static cudnnBackendDescriptor_t make_sums(struct ampk_cudnn_set *set, int channe
     return ampk_cudnn_finalize(set, op, "sums");
 }
 
-/* The sums of g, the gradient at batch-norm's output, and the factors that cuDNN makes of them.
- * The operation insists on writing the factors; nobody reads them (AMPK_TC_UNREAD). */
-static cudnnBackendDescriptor_t make_gradient_sums(struct ampk_cudnn_set *set, int channels,
-                                                   cudnnBackendDescriptor_t y,
-                                                   cudnnBackendDescriptor_t g,
-                                                   const cudnnBackendDescriptor_t *parameters)
-{
-    cudnnDataType_t precision = CUDNN_DATA_FLOAT;
-    static const cudnnBackendAttributeName_t read[] = {
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC,
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC,
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC,
-    };
-    static const cudnnBackendAttributeName_t written[] = {
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS,
-    };
-    cudnnBackendDescriptor_t op =
-        ampk_cudnn_make(set, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
-    ampk_cudnn_attribute(set, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC,
-                         CUDNN_TYPE_DATA_TYPE, 1, &precision);
-    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, y);
-    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, g);
-    for (size_t i = 0; i < sizeof read / sizeof *read; i++)
-        ampk_cudnn_attribute_descriptor(set, op, read[i], parameters[i]);
-    for (int i = 0; i < AMPK_TC_SUMS + AMPK_TC_UNREAD; i++)
-        ampk_cudnn_attribute_descriptor(set, op, written[i],
-                                        make_vector(set, AMPK_CUDNN_SUMS + i, channels));
-    return ampk_cudnn_finalize(set, op, "sums of gradients");
-}
-
-enum { NORM_OPERATIONS = AMPK_TC_PARAMETERS + 2 };
-
-/* From d, the gradient at the activation's output, to g and its sums. Four pointwise operations
- * apply batch-norm's parameters to y, which gives the activation's input; its sign tells the
- * activation's gradient. */
-static void make_norm(struct ampk_cudnn_set *set, const struct ampk_tc_problem *p,
-                      struct dimensions size, cudnnBackendDescriptor_t d,
-                      cudnnBackendDescriptor_t g, cudnnBackendDescriptor_t *operations)
-{
-    static const cudnnPointwiseMode_t modes[AMPK_TC_PARAMETERS] = {
-        CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD};
-    cudnnBackendDescriptor_t parameters[AMPK_TC_PARAMETERS];
-    cudnnBackendDescriptor_t y =
-        make_tensor(set, AMPK_CUDNN_NORMALIZED, ampk_tc_operand(p->compute), size);
-    cudnnBackendDescriptor_t at = y;
-    for (int i = 0; i < AMPK_TC_PARAMETERS; i++) {
-        cudnnBackendDescriptor_t from = at;
-        parameters[i] = make_vector(set, AMPK_CUDNN_PARAMETERS + i, p->c);
-        at = make_tensor(set, VIRTUAL + 1 + i, AMPK_FP32, size);
-        *operations++ = make_pointwise(
-            set, (struct pointwise){.mode = modes[i], .x = from, .b = parameters[i], .y = at});
-    }
-    *operations++ = make_pointwise(set, (struct pointwise){.mode = CUDNN_POINTWISE_RELU_BWD,
-                                                           .slope = (double)p->slope,
-                                                           .x = at,
-                                                           .dy = d,
-                                                           .dx = g});
-    *operations = make_gradient_sums(set, p->c, y, g, parameters);
-}
-
 /* ---- graphs ---- */
 
 static cudnnBackendDescriptor_t make_graph(struct ampk_cudnn_set *set,
@@ -334,8 +266,8 @@ static cudnnBackendDescriptor_t make_graph(struct ampk_cudnn_set *set,
     return ampk_cudnn_finalize(set, g, "the graph");
 }
 
-/* The pass is operation 0. What follows reads its result: as stored, or, for a gradient with sums
- * or a copy, an FP32 tensor that is never in memory. */
+/* The pass is operation 0. What follows reads its result: as stored, or, for a copy, an FP32 tensor
+ * that is never in memory. */
 cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *set,
                                           const struct ampk_cudnn_device *device,
                                           const struct ampk_tc_problem *p)
@@ -350,18 +282,14 @@ cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *set,
     /* The tensor that is written: dx, weights, y. */
     int written = p->pass == AMPK_TC_DATA ? 0 : p->pass == AMPK_TC_WEIGHTS ? 1 : 2;
     types[written] = p->result;
-    cudnnBackendDescriptor_t tensors[3], operations[1 + NORM_OPERATIONS];
+    cudnnBackendDescriptor_t tensors[3], operations[2];
     for (int i = 0; i < 3; i++)
         tensors[i] = make_tensor(set, AMPK_CUDNN_X + i, types[i], sizes[i]);
     int count = 1;
     cudnnBackendDescriptor_t stored = tensors[written], unrounded = stored;
-    bool norm = p->sums && p->pass == AMPK_TC_DATA;
     bool copied = p->result != operand && p->pass != AMPK_TC_FORWARD;
-    if (norm || copied) unrounded = make_tensor(set, VIRTUAL, AMPK_FP32, sizes[written]);
-    if (norm) {
-        make_norm(set, p, sizes[written], unrounded, stored, operations + count);
-        count += NORM_OPERATIONS;
-    } else if (copied) {
+    if (copied) {
+        unrounded = make_tensor(set, VIRTUAL, AMPK_FP32, sizes[written]);
         /* No engine writes 16-bit operands' gradients as FP32 by itself; with a copy behind it the
          * engines that are compiled at run time do. */
         operations[count++] = make_pointwise(

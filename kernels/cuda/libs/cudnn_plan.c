@@ -368,7 +368,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
     }
     plan->engine = choice->engine;
     plan->pass = p->pass;
-    plan->channels = ampk_tc_summed_channels(p);
+    plan->channels = p->sums ? p->k : 0;
     if (make_plan(plan, device, p, choice)) {
         plan->workspace =
             (size_t)get_int(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
@@ -448,29 +448,10 @@ static void add_address(struct addresses *a, int64_t id, const void *at)
     a->at[a->count++] = at;
 }
 
-static void add_vectors(struct addresses *a, int64_t first_id, int count, const float *at,
-                        int channels)
-{
-    for (int i = 0; i < count; i++)
-        add_address(a, first_id + i, at + (size_t)i * channels);
-}
-
-/* Only a data gradient also reads parameters and y. */
-static void add_sums(struct addresses *a, const struct ampk_cudnn_plan *plan,
-                     const struct ampk_tc_sums *s)
-{
-    add_vectors(a, AMPK_CUDNN_SUMS, AMPK_TC_SUMS, s->sums, plan->channels);
-    if (plan->pass != AMPK_TC_DATA) return;
-    add_vectors(a, AMPK_CUDNN_SUMS + AMPK_TC_SUMS, AMPK_TC_UNREAD, s->unread, plan->channels);
-    add_vectors(a, AMPK_CUDNN_PARAMETERS, AMPK_TC_PARAMETERS, s->parameters, plan->channels);
-    add_address(a, AMPK_CUDNN_NORMALIZED, s->y);
-}
-
 /* The operands of a pass in the order of ampk_tc_run, by the numbers of libraries.h. */
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
-                         const void *first, const void *second, void *result,
-                         const struct ampk_tc_sums *sums, void *workspace, char *why,
-                         size_t why_size)
+                         const void *first, const void *second, void *result, float *sums,
+                         void *workspace, char *why, size_t why_size)
 {
     static const int64_t ids[][3] = {
         [AMPK_TC_FORWARD] = {AMPK_CUDNN_X, AMPK_CUDNN_WEIGHTS, AMPK_CUDNN_Y},
@@ -481,7 +462,8 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
     add_address(&to, ids[plan->pass][0], first);
     add_address(&to, ids[plan->pass][1], second);
     add_address(&to, ids[plan->pass][2], result);
-    if (plan->channels) add_sums(&to, plan, sums);
+    for (int i = 0; plan->channels && i < AMPK_TC_SUMS; i++)
+        add_address(&to, AMPK_CUDNN_SUMS + i, sums + (size_t)i * plan->channels);
     struct ampk_cudnn_set set = {.count = 0};
     cudnnBackendDescriptor_t pack = ampk_cudnn_make(&set, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, to.count,

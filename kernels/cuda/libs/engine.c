@@ -81,8 +81,8 @@ int ampk_tc_list_gemms(struct ampk_tc *tc, const struct ampk_tc_problem *p, size
 /* A cuDNN handle keeps its stream from call to call; the two gradients use different streams, so
  * every run sets it. */
 bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine, const void *first,
-                        const void *second, void *result, const struct ampk_tc_sums *sums,
-                        void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
+                        const void *second, void *result, float *sums, void *workspace,
+                        ampk_rt_stream stream, char *why, size_t why_size)
 {
     if (engine->gemm)
         return ampk_gemm_run(tc->cublaslt, engine->gemm, &engine->algorithm, first, second, result,

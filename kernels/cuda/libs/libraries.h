@@ -45,15 +45,13 @@ cudnnBackendDescriptor_t ampk_cudnn_finalize(struct ampk_cudnn_set *, cudnnBacke
                                              const char *what);
 
 /* Numbers of the tensors in a problem's graph; a plan gets their addresses by these numbers.
- * Behind the first three come the vectors of ampk_tc_sums, the written ones first, and its y. */
+ * Behind the first three come the vectors of sums. */
 enum {
     AMPK_CUDNN_X = 1,
     AMPK_CUDNN_WEIGHTS,
     AMPK_CUDNN_Y,
     AMPK_CUDNN_SUMS,
-    AMPK_CUDNN_PARAMETERS = AMPK_CUDNN_SUMS + AMPK_TC_SUMS + AMPK_TC_UNREAD,
-    AMPK_CUDNN_NORMALIZED = AMPK_CUDNN_PARAMETERS + AMPK_TC_PARAMETERS,
-    AMPK_CUDNN_TENSORS = AMPK_CUDNN_NORMALIZED,
+    AMPK_CUDNN_TENSORS = AMPK_CUDNN_SUMS + AMPK_TC_SUMS - 1,
 };
 
 /* The problem as a graph of operations; NULL with the reason in the set. */
@@ -139,8 +137,8 @@ void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *);
 /* Runs on the handle's stream, with operands as in ampk_tc_run. False with the reason if cuDNN
  * refuses. */
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *, const struct ampk_cudnn_plan *,
-                         const void *first, const void *second, void *result,
-                         const struct ampk_tc_sums *, void *workspace, char *why, size_t why_size);
+                         const void *first, const void *second, void *result, float *sums,
+                         void *workspace, char *why, size_t why_size);
 
 /* ---- gemm_cublaslt.c: inner products through cuBLASLt ----
  *

@@ -1,6 +1,6 @@
 /* tensor_core.h on cuDNN and cuBLASLt: creates a plan for each problem, from the file of plans
  * (plan_cache.h) if it knows one, else chosen now (choose.c), and opens and closes the libraries.
- * Must not know of contests between ways to use plans. */
+ */
 #include "plans.h"
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@
 /* ---- plans ---- */
 
 void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
-                 const void *second, void *result, const struct ampk_tc_sums *sums, void *workspace,
+                 const void *second, void *result, float *sums, void *workspace,
                  ampk_rt_stream stream)
 {
     char why[400];
@@ -65,14 +65,11 @@ static void write_key(const struct ampk_tc *tc, const struct ampk_tc_problem *p,
 {
     static const char *const pass[] = {"forward", "data", "weights"};
     static const char *const compute[] = {"fp32", "tf32", "fp16", "bf16"};
-    char slope[24] = "";
-    if (p->sums && p->pass == AMPK_TC_DATA)
-        snprintf(slope, sizeof slope, " of slope %g", (double)p->slope);
     snprintf(key, AMPK_TC_KEY,
-             "%s; %s%s%s%s %s to %s; %dx%dx%dx%d by %d of %dx%d stride %d pad %d groups %d%s",
+             "%s; %s%s%s %s to %s; %dx%dx%dx%d by %d of %dx%d stride %d pad %d groups %d%s",
              tc->device, pass[p->pass], p->accumulate ? " added" : "", p->sums ? " with sums" : "",
-             slope, compute[p->compute], ampk_dtype_name(p->result), p->n, p->c, p->h, p->w, p->k,
-             p->kh, p->kw, p->stride, p->pad, p->groups, tc->settings.search ? "; searched" : "");
+             compute[p->compute], ampk_dtype_name(p->result), p->n, p->c, p->h, p->w, p->k, p->kh,
+             p->kw, p->stride, p->pad, p->groups, tc->settings.search ? "; searched" : "");
 }
 
 /* An engine of cuBLASLt without an obstacle uses Tensor Cores; cuDNN says for each engine whether

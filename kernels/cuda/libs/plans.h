@@ -7,12 +7,7 @@
  *             the next run
  *  verify     the fastest engine that is right, of those that were timed
  *  choose     times the engines for a problem; or takes the first guess, where nothing is timed
- *  plans      a plan for each problem, as kept or chosen
- *  contest    two ways to use plans, timed against each other; and that for gradients
- *             one after the other, or beside each other
- *  contest_sums            batch-norm's sums by a kernel, or in the epilogue
- *  contest_image           a convolution that reads images by a plan, or by our kernel
- *  contest_image_gradient  the first weight gradient and dy by two kernels, or by one */
+ *  plans      a plan for each problem, as kept or chosen */
 #ifndef AMPK_CUDA_PLANS_H
 #define AMPK_CUDA_PLANS_H
 
@@ -30,8 +25,7 @@ enum {
 /* A value in the cache: nothing can compute this problem. Kept only for problems with sums,
  * because a convolution can do without them. */
 static const char AMPK_TC_NONE[] = "none";
-/* A value in the cache: this made the device fault, or hang. Kept for choices of a plan, and for
- * contests. */
+/* A value in the cache: this made the device fault, or hang. Kept for choices of a plan. */
 static const char AMPK_TC_FAULTED[] = "faulted";
 /* A value in the cache: this gave other results than others. Kept for choices of a plan. */
 static const char AMPK_TC_WRONG[] = "wrong";
@@ -49,7 +43,7 @@ struct ampk_tc {
     bool said_timing, said_wrong, said_left_out, said_unverified;
     int clearings; /* how often to clear memory before a timed run; 0: not warm yet */
     struct {       /* since it was last said */
-        int engines, problems, contests, cut_short;
+        int engines, problems, cut_short;
         double seconds;
     } timed;
 };
@@ -105,8 +99,8 @@ const char *ampk_tc_name_gemm(const struct ampk_tc_plan *, const cublasLtMatmulA
 
 /* ampk_tc_run with one engine. False with the reason if the library refuses. */
 bool ampk_tc_run_engine(struct ampk_tc *, const struct ampk_tc_engine *, const void *first,
-                        const void *second, void *result, const struct ampk_tc_sums *,
-                        void *workspace, ampk_rt_stream, char *why, size_t why_size);
+                        const void *second, void *result, float *sums, void *workspace,
+                        ampk_rt_stream, char *why, size_t why_size);
 
 /* ---- bench.c: messages, and facts kept for the next run ---- */
 
@@ -128,17 +122,12 @@ bool ampk_tc_is_left_out(struct ampk_tc *, const char *key);
 /* ---- bench.c: operands, result and workspace of a problem's size, on which its plans are timed,
  * and the clock ---- */
 
-/* The mean of the y that data gradients with sums read; its values are within .5 of it. */
-static const float AMPK_TC_MEAN_OF_Y = .5f;
-
 struct ampk_tc_bench {
     struct ampk_tc *tc;
     ampk_rt_stream stream;
-    void *first, *second, *result, *workspace; /* set second before begin to share an operand */
+    void *first, *second, *result, *workspace;
     size_t result_bytes;
-    float *vectors; /* problems with sums: the vectors of ampk_tc_sums */
-    void *y;        /* data gradients with sums: batch-norm's input */
-    struct ampk_tc_sums sums;
+    float *sums;            /* of a problem that has them; else NULL */
     size_t workspace_bytes; /* 0 before begin: as much as plans may want, or as there is */
     ampk_rt_event from, to;
     const char *what;                    /* the plan's key, for a message */
@@ -167,9 +156,6 @@ bool ampk_tc_bench_run(struct ampk_tc_bench *, const struct ampk_tc_engine *);
 void ampk_tc_bench_start(struct ampk_tc_bench *);
 float ampk_tc_bench_stop(struct ampk_tc_bench *); /* milliseconds */
 
-/* Reads n numbers from the device, once everything before is done; returns `to`. */
-const float *ampk_tc_bench_read(struct ampk_tc_bench *, const float *from, size_t n, float *to);
-
 /* ---- verify.c ---- */
 
 /* An engine that was timed. */
@@ -190,8 +176,8 @@ struct ampk_tc_trials {
     bool searching; /* what is timed from now on is found, not named */
 };
 
-/* Whether an infinity in the first operand reaches the result, as itself or as a NaN. Overwrites the
- * bench's result. True also where none can be put in. */
+/* Whether an infinity in the first operand reaches the result, as itself or as a NaN. Overwrites
+ * the bench's result. True also where none can be put in. */
 bool ampk_tc_carries_infinity(struct ampk_tc_bench *, const struct ampk_tc_problem *,
                               const struct ampk_tc_engine *);
 
@@ -210,41 +196,5 @@ bool ampk_tc_choose_by_time(struct ampk_tc *, struct ampk_tc_plan *, ampk_rt_str
  * see that, and puts it into plan->engine. */
 bool ampk_tc_choose_by_guess(struct ampk_tc *, struct ampk_tc_plan *, ampk_rt_stream, char *why,
                              size_t why_size);
-
-/* ---- contest.c: two ways to use plans ----
- *
- * Times both in turns, once, keeps the answer in the file of plans, and says which way to take. */
-
-enum ampk_tc_verdict { AMPK_TC_CANNOT_RUN, AMPK_TC_IS_WRONG, AMPK_TC_IS_RIGHT };
-
-/* The usual way and another, which must be right and win by a margin (contest.c). */
-struct ampk_tc_ways {
-    const char *usual, *other;                  /* their names in the file */
-    bool (*begin)(void *bench);                 /* false: no memory */
-    enum ampk_tc_verdict (*check)(void *bench); /* the other way's results */
-    float (*time)(void *bench, bool other);     /* milliseconds; 0: it cannot run */
-    void (*end)(void *bench);
-};
-
-/* Whether the other way pays, from the cache or timed now. second NULL: there is one plan. what:
- * names the other way in the key, behind the first plan's key. False also if the other way is wrong
- * or was not timed. */
-bool ampk_tc_decide(struct ampk_tc *, const struct ampk_tc_ways *, void *bench,
-                    const struct ampk_tc_plan *first, const struct ampk_tc_plan *second,
-                    const char *what);
-
-/* Where batch-norm's statistics go in a contest: vectors of so many floats, one behind the other.
- */
-enum { AMPK_TC_STATISTICS = 4 };
-struct ampk_bn_statistics ampk_tc_statistics_at(float *vectors, size_t channels);
-/* Mean and variance of a tensor, taken about a rolling mean of 0; vectors: AMPK_TC_STATISTICS on
- * the device. */
-const float *ampk_tc_read_spread(struct ampk_context *, struct ampk_tc_bench *,
-                                 const struct ampk_tensor *, float *vectors, float *to);
-
-/* Whether means, and variances behind them, agree in every channel, where those of `a` are right.
- * R is the root of the mean of a channel's squares: if the mean may be off by slack * R, the mean
- * of the squares and the square of the mean may each be off by 2 slack * R^2. */
-bool ampk_tc_statistics_agree(int channels, const float *a, const float *b, double slack);
 
 #endif

@@ -12,8 +12,7 @@
  * to the type of the result once.
  *
  * From shape to run: ampk_tc_plan_create returns the plan that the plan file names for a problem,
- * or times all engines and stores the fastest in the file; the ampk_tc_pays_... functions compare
- * ways to use plans; ampk_tc_run runs one. */
+ * or times all engines and stores the fastest in the file; ampk_tc_run runs one. */
 #ifndef AMPK_CUDA_TENSOR_CORE_H
 #define AMPK_CUDA_TENSOR_CORE_H
 
@@ -32,8 +31,7 @@ struct ampk_tc_problem {
     enum ampk_compute compute;
     enum ampk_dtype result; /* ampk_tc_operand(compute) or AMPK_FP32 */
     bool accumulate;        /* AMPK_TC_DATA only */
-    bool sums;   /* also take batch-norm's sums (ampk_tc_sums); not with AMPK_TC_WEIGHTS */
-    float slope; /* data gradient with sums: the activation's slope below 0 */
+    bool sums;              /* AMPK_TC_FORWARD only: also take batch-norm's sums of y */
 };
 
 static inline enum ampk_dtype ampk_tc_operand(enum ampk_compute compute)
@@ -75,37 +73,6 @@ const char *ampk_tc_obstacle(const struct ampk_tc_problem *, int compute_capabil
 /* How far the results of two engines may be apart, relative to the largest value. */
 double ampk_tc_slack(const struct ampk_tc_problem *);
 
-/* ---- batch-norm's sums ---- */
-
-/* Numbers of vectors in ampk_tc_sums. */
-enum {
-    AMPK_TC_SUMS = 2,
-    AMPK_TC_UNREAD = 3,
-    AMPK_TC_PARAMETERS = 4,
-};
-
-/* The arrays that a problem with sums reads and writes besides its operands. A vector has one
- * float for each channel of the result; vectors lie one behind the other.
- *
- * Forward: sums over all pixels of y, then of its squares, as stored or before they were rounded.
- *
- * Data gradient: x comes from a batch-norm followed by an activation of two slopes. The result is
- * g, the gradient at the batch-norm's output. The sums are those of g and of g * p1 * (y - p0), as
- * stored or before g was rounded. p are the parameters; y is what batch-norm read, stored as x is.
- * The sign of the activation's input, ((y - p0) * p1) * p2 + p3, selects the slope. */
-struct ampk_tc_sums {
-    float *sums; /* AMPK_TC_SUMS vectors */
-    const void *y;
-    const float *parameters; /* AMPK_TC_PARAMETERS vectors */
-    float *unread; /* AMPK_TC_UNREAD vectors; a library writes them, we do not read them */
-};
-
-/* Length of the vectors of ampk_tc_sums; 0 if the problem has no sums. */
-static inline int ampk_tc_summed_channels(const struct ampk_tc_problem *p)
-{
-    return !p->sums ? 0 : p->pass == AMPK_TC_DATA ? p->c : p->k;
-}
-
 /* ---- plans ---- */
 
 /* The libraries on one device, their handles, and the plans found fastest there. */
@@ -118,7 +85,7 @@ struct ampk_tc_settings {
     const char *cache;      /* file of plans (plan_cache.h), NULL: none */
     bool search;  /* go on from what the library names, to other settings of its engines */
     bool untimed; /* do not time: take what the library expects to be fast for problems that are not
-                     in the cache, and use one stream */
+                     in the cache */
 };
 
 /* NULL with the reason in err. */
@@ -144,40 +111,14 @@ struct ampk_tc_plan_info {
 };
 struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *);
 
-/* Whether a convolution's two gradients finish sooner side by side, that of the weights on `side`,
- * than one after the other. Answered from the cache, else timed now. False where timing is not
- * wanted, there is no memory for it, or a plan was not timed itself. */
-bool ampk_tc_pays_beside(struct ampk_tc *, const struct ampk_tc_plan *data,
-                         const struct ampk_tc_plan *weights, ampk_rt_stream, ampk_rt_stream side);
-
-/* Whether a plan with sums delivers a forward pass and batch-norm's statistics sooner than a plan
- * without sums and a kernel that reads y. Answered from the cache, else timed now on the context's
- * stream. False also if it was not timed, for the reasons above, or if the sums were found wrong.
- */
-bool ampk_tc_pays_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
-                       const struct ampk_tc_plan *summed);
-
-/* Whether the kernel for images (image_conv.cu) computes a forward pass and its statistics, from x
- * of `channels`, sooner than the usual way: packing x, this plan and, if the plan has no sums, a
- * kernel that reads y. Answered as above. */
-bool ampk_tc_pays_image(struct ampk_context *, const struct ampk_tc_plan *usual, int channels);
-
-/* The same for a data gradient and the rest of batch-norm's backward, after this activation. */
-bool ampk_tc_pays_gradient_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
-                                const struct ampk_tc_plan *summed, enum ampk_activation);
-
-/* Whether the kernel of image_gradient.cu computes batch-norm's backward and the weight gradient
- * of a network's first convolution, from a gradient like this, sooner than this plan and the
- * kernels around it. False as above, also if the kernel's weight gradient was found wrong. */
-bool ampk_tc_pays_image_gradient(struct ampk_context *, const struct ampk_tc_plan *weights,
-                                 const struct ampk_conv_shape *,
-                                 const struct ampk_layer_gradient *);
+/* Of a problem with sums: so many vectors of k floats, one behind the other. The sums over all
+ * pixels of y, then of its squares, as stored or before they were rounded. */
+enum { AMPK_TC_SUMS = 2 };
 
 /* result (+)= the pass of two operands. Forward: x and weights. Data gradient: dy and weights.
- * Weight gradient: x and dy. sums: for a problem that has them, else NULL. workspace: 256-byte
- * aligned. A library that fails here aborts the program with a message. */
+ * Weight gradient: x and dy. sums: the vectors of a problem that has them, else NULL. workspace:
+ * 256-byte aligned. A library that fails here aborts the program with a message. */
 void ampk_tc_run(struct ampk_tc *, const struct ampk_tc_plan *, const void *first,
-                 const void *second, void *result, const struct ampk_tc_sums *, void *workspace,
-                 ampk_rt_stream);
+                 const void *second, void *result, float *sums, void *workspace, ampk_rt_stream);
 
 #endif

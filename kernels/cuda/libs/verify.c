@@ -1,7 +1,7 @@
 /* Decides which of the engines that were timed a problem gets: the fastest that carries infinities,
  * gives the same bits twice and computes what another engine computes. A fast engine may be fast
- * because it is wrong, and no library says so. What is wrong is named, left out, and kept as such in the file of plans.
- * Must not know how engines are found or timed. */
+ * because it is wrong, and no library says so. What is wrong is named, left out, and kept as such
+ * in the file of plans. Must not know how engines are found or timed. */
 #include "plans.h"
 
 #include "kernels/cuda/conv/conv_kernels.h"
@@ -19,13 +19,6 @@ struct verification {
     struct ampk_tc_trials *trials;
     void *other; /* a second result, and behind it the two words of ampk_conv_compare */
 };
-
-/* Of made-up operands some lie where roundings decide on which side of the activation's turn they
- * are: two right engines differ there. contest_sums.c chooses such operands that none does. */
-static bool can_compare(const struct ampk_tc_problem *p)
-{
-    return !(p->sums && p->pass == AMPK_TC_DATA);
-}
 
 /* ---- infinities ----
  *
@@ -61,8 +54,8 @@ static struct infinities count_infinities(const void *data, size_t bytes, enum a
 }
 
 /* The place in the first operand of an element of image 0 that the window's first tap reads, near
- * the upper left corner, so that what it changes lies at the start of the result; SIZE_MAX: there is
- * none. */
+ * the upper left corner, so that what it changes lies at the start of the result; SIZE_MAX: there
+ * is none. */
 static size_t find_place(const struct ampk_tc_problem *p)
 {
     int y = (p->pad + p->stride - 1) / p->stride, x = y * p->stride - p->pad;
@@ -131,7 +124,7 @@ static bool compute(struct verification *v, const struct ampk_tc_trial *trial, v
     ampk_tc_name_choice(v->plan, trial->choice, key);
     ampk_conv_fill(b->stream, result, p->result, b->result_bytes / ampk_dtype_bytes(p->result), 0);
     ampk_tc_bench_blame(b, &engine, key);
-    bool done = ampk_tc_run_engine(b->tc, &engine, b->first, b->second, result, &b->sums,
+    bool done = ampk_tc_run_engine(b->tc, &engine, b->first, b->second, result, b->sums,
                                    b->workspace, b->stream, why, sizeof why);
     ampk_tc_bench_wait(b);
     ampk_tc_bench_blame(b, NULL, NULL);
@@ -227,7 +220,7 @@ static bool is_right(struct verification *v, struct ampk_tc_trial *first)
     if (!carries_infinity(v, first)) return false;
     if (!compute(v, first, v->bench->result) || !compute(v, first, v->other) || difference(v) != 0)
         return false;
-    if (!second || !can_compare(&v->plan->problem) || confirms(v, second)) return true;
+    if (!second || confirms(v, second)) return true;
     struct ampk_tc_trial *third = fastest(v, first, second);
     if (!third || !confirms(v, third)) return false;
     leave_out(v, second);

@@ -62,7 +62,6 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ?
     untaken.take<A>(cover);
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(bn, cover, untaken, channel);
-        if (bn.listed && ampk_row(cover) == 0) layer.list(channel, cover.channels, bn.listed);
         ampk_for_rows<2, forward_input<N>, AMPK_LAST_ROW_FIRST>(
             cover,
             [&](unsigned row, forward_input<N> &in) {
@@ -148,67 +147,15 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
                             db_amax);
 }
 
-/* Where the coefficients of dy come from. First: the first kernel left them in work memory. */
-struct kept_coefficients {
-    ampk_coefficients by;
-
-    template <typename A>
-    __device__ __forceinline__ ampk_coefficients take(const ampk_cover &) const
-    {
-        return by;
-    }
-};
-
-/* Second: a library took the sums. Every block makes the coefficients of its channels from them, in
- * shared memory; those of the first row of blocks store dscale and dbias. */
-struct library_sums {
-    const float *sums; /* [2][channels] */
-    ampk_batchnorm bn;
-    float *dscale, *dbias;
-    uint32_t *db_amax;
-
-    /* Bytes of shared memory. */
-    template <typename A> static size_t shared_bytes(const ampk_cover &cover)
-    {
-        return (size_t)AMPK_COEFFICIENTS * (A::width << cover.lane_bits) * sizeof(float);
-    }
-    template <typename A>
-    __device__ __forceinline__ ampk_coefficients take(const ampk_cover &cover) const
-    {
-        AMPK_SHARED_MEMORY(float, shared);
-        unsigned count = (unsigned)A::width << cover.lane_bits, first = blockIdx.x * count;
-        uint32_t largest = 0;
-        for (unsigned i = threadIdx.x; i < count; i += blockDim.x) {
-            unsigned c = first + i;
-            if (c >= cover.channels) continue;
-            const ampk_channel_gradient of(bn, c, (float)cover.rows, sums[c],
-                                           sums[cover.channels + c]);
-            shared[i] = of.of_g;
-            shared[count + i] = of.of_y;
-            shared[2 * count + i] = of.constant;
-            if (blockIdx.y) continue;
-            dscale[c] = of.dscale;
-            dbias[c] = of.dbias;
-            largest = ampk_larger(largest, ampk_magnitude(of.dscale));
-            largest = ampk_larger(largest, ampk_magnitude(of.dbias));
-        }
-        __syncthreads();
-        if (blockIdx.y == 0) ampk_raise_amax(db_amax, largest);
-        /* By the number of a channel, of which the block's first one is at the beginning. */
-        return {shared - first, shared + count - first, shared + 2 * count - first};
-    }
-};
-
 /* dy. It may alias d: a thread reads each element before it stores it. */
-template <typename A, typename Activation, typename Coefficients>
+template <typename A, typename Activation>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
-    pass_back(ampk_cover cover, layer_gradient<Activation> gradient, Coefficients coefficients,
+    pass_back(ampk_cover cover, layer_gradient<Activation> gradient, ampk_coefficients by,
               ampk_view dy, uint32_t *amax)
 {
     const int N = A::width;
     unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
-    const ampk_coefficients by = coefficients.template take<A>(cover);
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(gradient.bn, channel);
         const ampk_gradient_factors<N> factors(by, channel);
@@ -331,28 +278,12 @@ run_sums(struct ampk_context *ctx, const struct layer_gradient<Activation> &grad
     return by;
 }
 
-/* Of sums that a library took, for a second kernel that is not pass_back. */
-static struct ampk_coefficients take_gradient_sums(struct ampk_context *ctx,
-                                                   const struct ampk_tensor *y,
-                                                   const struct ampk_batchnorm *bn,
-                                                   const float *sums, float *dscale, float *dbias,
-                                                   uint32_t *db_amax)
-{
-    size_t c = (size_t)y->c;
-    float *work = (float *)ampk_cuda_work(ctx, AMPK_COEFFICIENTS * c * sizeof(float));
-    struct ampk_coefficients by = ampk_coefficients_at(work, c);
-    ampk_cuda_finish_sums(ctx, sums, bn, (unsigned)c, ampk_pixel_count(y), &by, dscale, dbias,
-                          db_amax);
-    return by;
-}
-
 /* For conv_bn_backward, whose own kernel replaces the second one. */
 struct ampk_coefficients ampk_cuda_sum_gradient(struct ampk_context *ctx,
                                                 const struct ampk_layer_gradient *g, float *dscale,
                                                 float *dbias, uint32_t *db_amax)
 {
     if (g->argmax) return ampk_cuda_sum_pooled_gradient(ctx, g, dscale, dbias, db_amax);
-    if (g->sums) return take_gradient_sums(ctx, g->y, g->bn, g->sums, dscale, dbias, db_amax);
     struct ampk_view y = ampk_pixels(g->y), d = ampk_pixels(g->d);
     struct layer_gradient<ampk_slope> gradient = {
         y, y, d, *g->bn, ampk_slope_of(g->activation)
@@ -373,8 +304,8 @@ static void run_pass_back(struct ampk_context *ctx,
                           uint32_t *dy_amax)
 {
     struct ampk_cover cover = ampk_cover_map<A>(rows, dy.c);
-    AMPK_LAUNCH((pass_back<A, Activation, kept_coefficients>), cover.grid, AMPK_MAP_THREADS, 0,
-                ctx->stream, cover, gradient, kept_coefficients{by}, dy, dy_amax);
+    AMPK_LAUNCH((pass_back<A, Activation>), cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover,
+                gradient, by, dy, dy_amax);
 }
 
 /* Both kernels of bn_act_backward. */
@@ -406,32 +337,6 @@ extern "C" void ampk_cuda_bn_act_backward(
         };
         ampk_with_access(run, from, to, at, read);
     });
-}
-
-/* One kernel. g has already passed the activation, so it gets an activation of slope 1, which
- * changes nothing. */
-extern "C" void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const struct ampk_tensor *y,
-                                             const struct ampk_batchnorm *bn,
-                                             const struct ampk_tensor *g, const float *sums,
-                                             const struct ampk_tensor *dy, float *dscale,
-                                             float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
-{
-    struct ampk_view from = ampk_pixels(y), to = ampk_pixels(dy), at = ampk_pixels(g);
-    struct layer_gradient<ampk_slope> gradient = {
-        from, from, at, *bn,
-        {
-            1
-        }
-    };
-    const struct library_sums by = {sums, *bn, dscale, dbias, db_amax};
-    auto run = [&](auto access) {
-        typedef decltype(access) A;
-        struct ampk_cover cover = ampk_cover_map<A>(ampk_pixel_count(y), to.c);
-        AMPK_LAUNCH((pass_back<A, ampk_slope, library_sums>), cover.grid, AMPK_MAP_THREADS,
-                    library_sums::shared_bytes<A>(cover), ctx->stream, cover, gradient, by, to,
-                    dy_amax);
-    };
-    ampk_with_access(run, from, to, at);
 }
 
 /* LINEAR does not read out; d stands in for it. */

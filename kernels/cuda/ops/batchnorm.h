@@ -161,19 +161,6 @@ template <int N> struct ampk_normalizer {
     {
         return __fmaf_rn(distance(i, y), factor[i], bias[i]);
     }
-    /* Writes the parameters for a library that takes backward's sums (tensor_core.h). The second
-     * one is 1 instead of 1 / deviation: the library's second sum is then that of g * (y - mean),
-     * as our own kernels have it. */
-    __device__ __forceinline__ void list(unsigned channel, unsigned channels, float *to) const
-    {
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            to[channel + i] = mean[i];
-            to[channels + channel + i] = 1;
-            to[2 * channels + channel + i] = factor[i];
-            to[3 * channels + channel + i] = bias[i];
-        }
-    }
 };
 
 /* For after ampk_grid_sums: calls use(channel, first, second) for each channel of the block, where
@@ -316,11 +303,6 @@ struct ampk_coefficients ampk_cuda_sum_pooled_gradient(struct ampk_context *,
                                                        float *dscale, float *dbias,
                                                        uint32_t *db_amax);
 
-/* Makes the coefficients, dscale and dbias of sums that a library took, c sums of g, then c of g *
- * (y - mean), of count values each. */
-void ampk_cuda_finish_sums(struct ampk_context *, const float *sums, const struct ampk_batchnorm *,
-                           unsigned channels, unsigned count, const struct ampk_coefficients *,
-                           float *dscale, float *dbias, uint32_t *db_amax);
 /* After either kernel: makes the coefficients, dscale and dbias of the means of all processes'
  * sums. count: values of a channel here. */
 void ampk_cuda_share_sums(struct ampk_context *, const struct ampk_batchnorm *, unsigned channels,

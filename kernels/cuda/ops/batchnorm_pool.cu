@@ -263,7 +263,7 @@ extern "C" void ampk_cuda_bn_act_pool_backward(
     enum ampk_activation activation, const struct ampk_tensor *d, const void *argmax,
     const struct ampk_tensor *dy, float *dscale, float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
 {
-    const struct ampk_layer_gradient g = {y, bn, activation, d, argmax, NULL};
+    const struct ampk_layer_gradient g = {y, bn, activation, d, argmax};
     struct ampk_view to = ampk_pixels(dy);
     auto run = [&](auto access) {
         typedef decltype(access) A;

@@ -1,5 +1,5 @@
-/* The end of batch-norm's backward sums where the kernel that takes them cannot finish them: a
- * library took them, or those of other processes belong to them. It does not know who took them. */
+/* The end of batch-norm's backward sums where the kernel that takes them cannot finish them: those
+ * of other processes belong to them. */
 #include "batchnorm.h"
 
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
@@ -15,22 +15,14 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     ampk_raise_amax(db_amax, largest);
 }
 
-void ampk_cuda_finish_sums(struct ampk_context *ctx, const float *sums,
-                           const struct ampk_batchnorm *bn, unsigned channels, unsigned count,
-                           const struct ampk_coefficients *by, float *dscale, float *dbias,
-                           uint32_t *db_amax)
-{
-    unsigned blocks = (channels + AMPK_MAP_THREADS - 1) / AMPK_MAP_THREADS;
-    AMPK_LAUNCH(finish_sums, blocks, AMPK_MAP_THREADS, 0, ctx->stream, sums, channels, count, *bn,
-                dscale, dbias, *by, db_amax);
-}
-
 /* of_y lies behind of_g, so both sums are one array. A thread reads its two before it overwrites
  * them. */
 void ampk_cuda_share_sums(struct ampk_context *ctx, const struct ampk_batchnorm *bn,
                           unsigned channels, unsigned count, const struct ampk_coefficients *by,
                           float *dscale, float *dbias, uint32_t *db_amax)
 {
+    unsigned blocks = (channels + AMPK_MAP_THREADS - 1) / AMPK_MAP_THREADS;
     bn->peers->mean(bn->peers->user, by->of_g, 2 * (size_t)channels);
-    ampk_cuda_finish_sums(ctx, by->of_g, bn, channels, count, by, dscale, dbias, db_amax);
+    AMPK_LAUNCH(finish_sums, blocks, AMPK_MAP_THREADS, 0, ctx->stream, by->of_g, channels, count,
+                *bn, dscale, dbias, *by, db_amax);
 }

@@ -129,8 +129,6 @@ static struct ampk_recording *record_end(struct ampk_context *ctx)
         ctx->failed_recordings = 0;
     } else {
         recording_failed(ctx);
-        if (ctx->side)
-            ampk_rt_stream_wait(ctx->side); /* it may have run work instead of recording it */
     }
     return (struct ampk_recording *)made;
 }

@@ -11,15 +11,14 @@
     /* conv/ */                                                                                    \
     X(conv_create) X(conv_destroy) X(conv_bytes) X(conv_note) X(conv_set_weights)                  \
     X(conv_forward) X(conv_bias_forward) X(conv_backward) X(conv_bias_backward)                    \
-    X(conv_sums_gradients) X(conv_backward_summed) X(conv_takes_gradient) X(conv_bn_backward) X(conv_weight_gradients)    \
-    X(conv_gradient_squares) X(conv_update)                                                        \
+    X(conv_takes_gradient) X(conv_bn_backward) X(conv_weight_gradients) X(conv_gradient_squares)   \
+    X(conv_update)                                                                                 \
     /* ops/copy.cu */ X(convert)                                                                   \
     /* ops/flat.cu */                                                                              \
     X(amax) X(scale) X(accumulate) X(copy_many) X(inspect) X(sum_squares)                          \
     /* ops/update.cu */ X(update) X(trust_ratios) X(average_many)                                  \
     /* ops/batchnorm.cu */                                                                         \
-    X(bn_statistics) X(bn_act_forward) X(bn_act_backward) X(bn_backward_summed)                    \
-    X(bias_act_backward)                                                                           \
+    X(bn_statistics) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)                     \
     /* ops/batchnorm_pool.cu */ X(bn_act_pool_forward) X(bn_act_pool_backward)                     \
     /* ops/pool.cu */                                                                              \
     X(maxpool_index_bytes) X(maxpool_forward) X(maxpool_backward)                                  \

@@ -13,9 +13,8 @@
 #define NAMED(of) [of] = #of
 
 static const char *const names[] = {
-    NAMED(AMPK_CUDA_SIDE_STREAM),   NAMED(AMPK_CUDA_EPILOGUE_SUMS),  NAMED(AMPK_CUDA_GRADIENT_SUMS),
-    NAMED(AMPK_CUDA_IMAGE_FORWARD), NAMED(AMPK_CUDA_IMAGE_GRADIENT), NAMED(AMPK_CUDA_SEARCH),
-    NAMED(AMPK_CUDA_UNTIMED),       NAMED(AMPK_CUDA_UNRECORDED),
+    NAMED(AMPK_CUDA_EPILOGUE_SUMS), NAMED(AMPK_CUDA_IMAGE_FORWARD), NAMED(AMPK_CUDA_IMAGE_GRADIENT),
+    NAMED(AMPK_CUDA_SEARCH),        NAMED(AMPK_CUDA_UNTIMED),       NAMED(AMPK_CUDA_UNRECORDED),
 };
 
 static atomic_bool
@@ -85,28 +84,20 @@ static bool make_counters(struct ampk_context *ctx)
     return ctx->counters != NULL;
 }
 
-/* Without a side stream, no convolution runs one gradient beside the other. */
-static bool make_streams(struct ampk_context *ctx)
+static bool make_stream(struct ampk_context *ctx)
 {
     ctx->stream = ampk_rt_stream_create();
     ctx->turn = ampk_rt_event_create(false);
-    if (ampk_cuda_setting(AMPK_CUDA_SIDE_STREAM) == AMPK_NEVER) return ctx->stream && ctx->turn;
-    ctx->side = ampk_rt_stream_create();
-    ctx->fork = ampk_rt_event_create(false);
-    ctx->join = ampk_rt_event_create(false);
-    return ctx->stream && ctx->turn && ctx->side && ctx->fork && ctx->join;
+    return ctx->stream && ctx->turn;
 }
 
 /* Also destroys a context that was made only in part. */
 void ampk_cuda_context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
-    ampk_rt_event events[] = {ctx->turn, ctx->fork, ctx->join};
-    ampk_rt_stream streams[] = {ctx->stream, ctx->side, ctx->beside};
-    for (int i = 0; i < 3; i++)
-        if (events[i]) ampk_rt_event_destroy(events[i]);
-    for (int i = 0; i < 3; i++)
-        if (streams[i]) ampk_rt_stream_destroy(streams[i]);
+    if (ctx->turn) ampk_rt_event_destroy(ctx->turn);
+    if (ctx->stream) ampk_rt_stream_destroy(ctx->stream);
+    if (ctx->beside) ampk_rt_stream_destroy(ctx->beside);
     ampk_cuda_work_tidy(ctx);
     ampk_rt_free(ctx->work);
     ampk_rt_free(ctx->counters);
@@ -127,7 +118,7 @@ struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err
         return NULL;
     }
     ctx->read_back = ampk_rt_host_alloc(AMPK_READ_BACK_BYTES);
-    if (ctx->read_back && make_streams(ctx) && make_counters(ctx) &&
+    if (ctx->read_back && make_stream(ctx) && make_counters(ctx) &&
         ampk_cuda_work_reserve(ctx, FIRST_WORK_BYTES))
         return ctx;
     snprintf(err, err_size, "%s: no stream or memory: %s", ctx->device.name, ampk_rt_error());

@@ -12,10 +12,6 @@ extern "C" {
 struct ampk_context {
     ampk_rt_stream stream; /* runs every operation */
     ampk_rt_event turn;    /* orders stream and default stream */
-    /* The stream where weight gradients may run beside data gradients; NULL: nowhere
-     * (conv_choice.c). */
-    ampk_rt_stream side;
-    ampk_rt_event fork, join;
     ampk_rt_stream beside; /* of a library (kernels.h, beside); NULL: not asked for yet */
     struct ampk_rt_device device;
     int compiled; /* compute capability of the code that the device runs, 10 * major + minor */
@@ -65,9 +61,7 @@ unsigned ampk_cuda_blocks(const struct ampk_context *, size_t items, int per_blo
 enum ampk_switch {
     /* Ways to compute (docs/cuda.md). 0: never. 1: wherever possible, unchecked. Unset: where it is
      * right and pays. */
-    AMPK_CUDA_SIDE_STREAM,    /* weight gradients beside data gradients */
     AMPK_CUDA_EPILOGUE_SUMS,  /* batch-norm's sums in a convolution's epilogue */
-    AMPK_CUDA_GRADIENT_SUMS,  /* its backward sums in a data gradient's */
     AMPK_CUDA_IMAGE_FORWARD,  /* images by our kernel */
     AMPK_CUDA_IMAGE_GRADIENT, /* a first layer's weight gradient together with dy */
     /* Only if 1: */

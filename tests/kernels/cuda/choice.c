@@ -135,16 +135,16 @@ static void begin_engines(void)
     stub.cudnn[1] = 1, stub.cudnn[2] = 2, stub.cudnn[3] = 3, stub.cudnn[4] = 4;
 }
 
-AMP_TEST(the_fastest_is_compared_with_another_engine_in_three_runs)
+AMP_TEST(the_fastest_is_compared_with_another_engine_in_few_runs)
 {
     begin();
     stub.cudnn[1] = 1;
     int alone = check_choice(forward(3, AMPK_FP16), 1, NULL);
-    CHECK_INT(alone, 6 + 2); /* once to load, timed, twice for the same bits */
+    CHECK_INT(alone, 6 + 2 + 2); /* once to load, timed, by infinities, twice for the same bits */
     end();
     begin();
     stub.cudnn[1] = 1, stub.cudnn[2] = 1;
-    CHECK_INT(check_choice(forward(3, AMPK_FP16), 1, NULL), 2 * 6 + 3);
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 1, NULL), 2 * 6 + 2 + 3);
     end();
 }
 
@@ -167,7 +167,7 @@ AMP_TEST(a_fast_engine_that_is_wrong_is_named_and_left_out)
     CHECK_INT(hear(plan_3x3, said), 0); /* from the file */
     CHECK_STR(said, "");
     stub.cudnn[2] = -1; /* so that it is timed again: it stays left out */
-    CHECK_INT(check_choice(forward(3, AMPK_FP16), 3, NULL), 6 + 3 + 3); /* 4 is hopeless */
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 3, NULL), 6 + 3 + 2 + 3); /* 4 is hopeless */
     end();
 }
 
@@ -285,16 +285,96 @@ AMP_TEST(algorithms_of_cublaslt_are_compared_too)
     end();
 }
 
-/* Two right ones may differ where the operands lie at the activation's turn (contest_sums.c). */
-AMP_TEST(gradients_with_sums_are_compared_in_their_contest_alone)
+/* An overflow would be lost with them: by the clock or by a guess, in every pass and type. */
+AMP_TEST(engines_that_lose_infinities_are_not_used)
+{
+    static const enum ampk_compute types[] = {AMPK_COMPUTE_FP16, AMPK_COMPUTE_BF16,
+                                              AMPK_COMPUTE_FP32};
+    for (int i = 0; i < 18; i++) {
+        struct ampk_tc_problem p = problem((enum ampk_tc_pass)(i % 3), 3, AMPK_FP16);
+        p.compute = types[i / 3 % 3], p.result = ampk_tc_operand(p.compute);
+        begin_engines();
+        stub.swallows = 1 << 1, stub.untimed = i >= 9;
+        check_choice(p, stub.untimed ? 0 : 2, NULL);
+        if (!stub.untimed) CHECK(is_kept("groups 1; cudnn 1=0", "wrong"));
+        char why[200];
+        if (stub.untimed) CHECK_INT(engine_of(p, why), 2);
+        end();
+    }
+    begin();
+    stub.cudnn[1] = 1, stub.swallows = 1 << 1, stub.untimed = true;
+    char why[200];
+    CHECK_INT(engine_of(forward(3, AMPK_FP16), why), -1);
+    CHECK_STR(why, "its results lose infinities");
+    end();
+}
+
+/* A window that reads nothing of an image's inside cannot be asked: the engine is taken. */
+AMP_TEST(where_no_infinity_can_be_put_none_is_missed)
+{
+    struct ampk_tc_problem p = forward(3, AMPK_FP16);
+    p.h = p.w = 1, p.pad = 2, p.stride = 4;
+    begin();
+    stub.cudnn[1] = 1, stub.swallows = 1 << 1;
+    CHECK(check_choice(p, 1, NULL) > 0);
+    end();
+}
+
+/* Three seconds for a problem; what the library names first is timed in any case. */
+AMP_TEST(timing_ends_in_time)
 {
     begin();
-    struct ampk_conv_shape s = {4, CHANNELS,          9,     9,     FILTERS, 3, 3, 1, 0,
-                                1, AMPK_COMPUTE_FP16, false, false, false};
-    struct ampk_tc_problem p = ampk_conv_problem(&s, AMPK_TC_DATA, AMPK_FP16, false);
-    p.sums = true, p.slope = .1f;
-    stub.summed[1] = 1, stub.summed[2] = 2, stub.wrong = 1 << 2;
-    CHECK_INT(check_choice(p, 1, NULL), 6 + 3 + 2); /* the other is hopeless */
+    for (int i = 0; i < ENGINES; i++)
+        stub.cudnn[i] = 300 + (float)i;
+    stub.cudnn[ENGINES - 1] = 1;
+    CHECK(check_choice(forward(3, AMPK_FP16), 300, NULL) > 0);
+    end();
+    begin();
+    stub.cudnn[3] = 9000, stub.cudnn[4] = 1;
+    CHECK(check_choice(forward(3, AMPK_FP16), 9000, NULL) > 0);
+    end();
+}
+
+static void plan_and_say(void)
+{
+    char why[200];
+    struct ampk_tc *tc = open_tc();
+    struct ampk_tc_problem p = forward(3, AMPK_FP16);
+    ampk_tc_plan_create(tc, &p, NULL, why, sizeof why);
+    ampk_tc_say_timed(tc);
+    ampk_tc_say_timed(tc); /* nothing since */
+    ampk_tc_destroy(tc);
+}
+
+AMP_TEST(how_long_timing_took_is_said_once)
+{
+    char said[4000];
+    begin_engines();
+    stub.cudnn[1] = 700;
+    CHECK_INT(hear(plan_and_say, said), 0);
+    const char *first = strstr(said, "timed 1 engines for 1 problems in ");
+    CHECK(first && strstr(first, "; 1 problems were cut short\n") && !strstr(first + 1, "timed"));
+    CHECK_INT(hear(plan_and_say, said), 0);
+    CHECK_STR(said, ""); /* from the file */
+    end();
+}
+
+/* A convolution can do without sums, so that nothing takes them is kept; with less memory than a
+ * plan may want, something may have been missing only today. */
+AMP_TEST(that_no_engine_takes_sums_is_kept)
+{
+    struct ampk_tc_problem p = forward(3, AMPK_FP16);
+    p.sums = true;
+    begin();
+    CHECK_INT(check_choice(p, -1, NULL), 0);
+    CHECK(is_kept("groups 1", "none"));
+    stub.summed[1] = 1;
+    CHECK_INT(check_choice(p, -1, NULL), 0);
+    end();
+    begin();
+    stub.largest = 3 << 20;
+    CHECK_INT(check_choice(p, -1, NULL), 0);
+    CHECK(!is_kept("groups 1", "none"));
     end();
 }
 
@@ -338,7 +418,8 @@ AMP_TEST(without_timing_the_library_is_believed)
     begin();
     stub.cudnn[4] = 3, stub.cudnn[5] = 2, stub.untimed = true;
     timings = 0;
-    CHECK_INT(check_choice(forward(3, AMPK_FP16), 0, NULL), 1); /* to see that it can */
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 0, NULL),
+              3); /* to see that it can, and infinities */
     CHECK_INT(timings, 0);
     stub.untimed = false;
     CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
@@ -409,7 +490,7 @@ AMP_TEST(a_guess_that_refuses_to_run_gives_way_to_the_next)
         stub.more = more;
         char why[200];
         CHECK_INT(engine_of(forward(3, AMPK_FP16), why), 5);
-        CHECK_INT(runs, 3);
+        CHECK_INT(runs, 5); /* two by infinities */
         CHECK_INT(timings, 0);
         end();
     }
@@ -426,10 +507,10 @@ AMP_TEST(a_guess_of_cublaslt_that_refuses_to_run_gives_way)
     stub.stuck_gemms = 1 << 1;
     check_engine(connected, ENGINES);
     check_engine(forward(1, AMPK_FP32), ENGINES);
-    CHECK_INT(runs, 2);
+    CHECK_INT(runs, 4);
     stub.stuck_gemms |= 1 << 2;
     check_engine(connected, 4);
-    CHECK_INT(runs, 3);
+    CHECK_INT(runs, 5);
     check_engine(forward(1, AMPK_FP32), -1);
     end();
 }

@@ -224,50 +224,35 @@ static void print_count(const char *card, const char *question, const struct cou
 /* ---- batch-norm's sums in the epilogue ---- */
 
 struct sums {
-    int asked, plans, usual, usual_plans, short_of_workspace;
+    int asked, plans, usual, usual_plans;
 };
 
 /* Windows of 1 and 3 over images, as in YOLO: cards from Ampere to Hopper have an engine for them
- * that is not compiled at run time, Blackwell for data gradients. */
+ * that is not compiled at run time. */
 static bool is_usual(const struct ampk_conv_shape *s)
 {
     return s->kh == s->kw && (s->kh == 1 || s->kh == 3) && s->h > 1;
 }
 
-/* What conv_choice.c asks for; of data gradients with the slope of leaky. Except on Hopper the
- * engines for these want a workspace of the size of their result in FP32, or more. */
+/* What conv_choice.c asks for. */
 static void try_sums(const struct ampk_cudnn_device *device, const char *card,
-                     const struct ampk_conv_shape *s, enum ampk_tc_pass pass, struct sums *sums)
+                     const struct ampk_conv_shape *s, struct sums *sums)
 {
     char what[300], why[500];
     struct ampk_cudnn_choice choice;
-    bool data = pass == AMPK_TC_DATA;
-    struct ampk_tc_problem p = ampk_conv_problem(s, pass, AMPK_FP16, false);
-    bool padded = data ? p.c != s->c : p.k != s->k;
-    if (s->compute != AMPK_COMPUTE_FP16 || s->groups > 1 || padded) return;
+    struct ampk_tc_problem p = ampk_conv_problem(s, AMPK_TC_FORWARD, AMPK_FP16, false);
+    if (s->compute != AMPK_COMPUTE_FP16 || s->groups > 1 || p.k != s->k) return;
     p.sums = true;
-    if (data) p.slope = .1f;
     struct ampk_cudnn_plan *plan =
         ampk_cudnn_plan_expected(device, &p, &terms, &choice, why, sizeof why);
     int capability = device->compute_capability;
-    bool is_short = !plan && data && capability != 90 && strstr(why, "workspace");
     sums->asked++;
     sums->plans += plan != NULL;
     sums->usual += is_usual(s);
     sums->usual_plans += is_usual(s) && plan;
-    sums->short_of_workspace += is_usual(s) && is_short;
-    bool expected = capability >= 80 && (data || capability <= 90);
-    describe(what, sizeof what, card, data ? "data gradient with sums" : "forward with sums", s);
-    if (!plan && !is_short && expected && is_usual(s)) fail(what, why);
+    describe(what, sizeof what, card, "forward with sums", s);
+    if (!plan && capability >= 80 && capability <= 90 && is_usual(s)) fail(what, why);
     ampk_cudnn_plan_destroy(plan);
-}
-
-static void print_sums(const char *card, const char *what, const struct sums *s)
-{
-    printf("%-12s %s with sums: %d of %d, with windows of 1 and 3 %d of %d", card, what, s->plans,
-           s->asked, s->usual_plans, s->usual);
-    if (s->short_of_workspace) printf("; %d want too much workspace", s->short_of_workspace);
-    printf("\n");
 }
 
 /* ---- cards ---- */
@@ -318,13 +303,11 @@ static void test_card(struct card *card, const struct ampk_conv_shape *shapes, s
             try_plan(&card->device, card->name, &shapes[i], (enum question)q, &counts[q]);
     for (int q = 0; q < QUESTIONS; q++)
         print_count(card->name, question_names[q], &counts[q]);
-    struct sums forward = {0}, data = {0};
-    for (size_t i = 0; i < count; i++) {
-        try_sums(&card->device, card->name, &shapes[i], AMPK_TC_FORWARD, &forward);
-        try_sums(&card->device, card->name, &shapes[i], AMPK_TC_DATA, &data);
-    }
-    print_sums(card->name, "forward", &forward);
-    print_sums(card->name, "data gradient", &data);
+    struct sums sums = {0};
+    for (size_t i = 0; i < count; i++)
+        try_sums(&card->device, card->name, &shapes[i], &sums);
+    printf("%-12s forward with sums: %d of %d, with windows of 1 and 3 %d of %d\n", card->name,
+           sums.plans, sums.asked, sums.usual_plans, sums.usual);
 }
 
 /* ---- settings that the heuristics do not name ---- */

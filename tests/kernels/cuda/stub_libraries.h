@@ -1,6 +1,5 @@
-/* Stand-ins for cuDNN, cuBLASLt and the clock, for the tests of plans and contests. Every engine
- * has a time here, and a plan runs that long when the device comes to it. What is given to another
- * stream takes a time of its own there, and the two do not wait for each other.
+/* Stand-ins for cuDNN, cuBLASLt and the clock, for the tests of plans. Every engine has a time
+ * here, and a plan runs that long when the device comes to it.
  *
  * Defines what it stands in for: for the one file of a test program. */
 #ifndef CUDNN_STUB_LIBRARIES_H
@@ -15,6 +14,7 @@
 #include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { ENGINES = 16, SETTINGS = 8 };
@@ -24,25 +24,17 @@ static struct stub {
     float cudnn[ENGINES], gemm[ENGINES]; /* milliseconds; 0: no such engine, below 0: it refuses */
     float start[ENGINES];                /* what the host takes to start a run of cuDNN's */
     bool tensor_cores, no_memory, untimed, search;
-    bool last_resort; /* the first engine is one, without Tensor Cores */
-    size_t workspace; /* of every engine */
-    size_t more;      /* of cuDNN's, times the engine's number */
-    size_t limit;     /* of workspace, by the device's memory; 0: 4 MiB */
-    size_t largest;   /* piece of memory that there is; 0: any */
-    float beside;     /* a run takes so many times as long on another stream; below 0: it fails */
-    int disturbed;    /* every so many runs one takes thrice as long; 0: none */
+    bool last_resort;      /* the first engine is one, without Tensor Cores */
+    size_t workspace;      /* of every engine */
+    size_t more;           /* of cuDNN's, times the engine's number */
+    size_t limit;          /* of workspace, by the device's memory; 0: 4 MiB */
+    size_t largest;        /* piece of memory that there is; 0: any */
+    int disturbed;         /* every so many runs one takes thrice as long; 0: none */
     float summed[ENGINES]; /* as cudnn, of problems with sums */
     size_t for_sums;       /* workspace that engines with sums take more */
-    float kernel;          /* that takes sums of the result */
-    /* What is wrong with sums, relatively: the last channel's first one and the first channel's
-     * second one, by the result beside them; and that result. */
-    float first_off, second_off, result_off;
-    float value_off; /* a value of that result that no sum shows, in the size of the first */
-    bool adds;       /* to sums that are there */
-    /* The device does in this engine's runs, from this setting on, in this algorithm's, or in our
-     * kernel that takes sums, in what is beside, or in the run of this number; 0: in none. */
+    /* The device does in this engine's runs, from this setting on, in this algorithm's, or in the
+     * run of this number; 0: in none. */
     int faults, fault_setting, gemm_faults, fault_run;
-    bool kernel_faults, side_faults;
     bool hangs;                       /* and somebody kills the program */
     bool fault_refuses, dead_refuses; /* the run that faults is refused, those after it */
     unsigned stuck, stuck_gemms;      /* bits: of engines whose plans refuse to run */
@@ -55,25 +47,31 @@ static struct stub {
      * other results each time. */
     unsigned wrong, wrong_gemms, restless;
     unsigned swallows; /* bits: engines that lose a negative infinity */
-    float off;     /* so far, relatively, are results of `wrong`; 0: by their own size */
-    int mixed_up;  /* of the runs on another stream this one, and every so many later, is wrong */
-    bool disturbs; /* a run on another stream does what is computed beside it */
-    bool accumulates; /* cuDNN's engines do, to what is there */
+    float off;         /* so far, relatively, are results of `wrong`; 0: by their own size */
+    bool accumulates;  /* cuDNN's engines do, to what is there */
 } stub;
 
-/* Clocks: the host's, and when the device has done what a stream was given. */
-static float host, device[2];
+/* Clocks: the host's, and when the device has done what it was given. */
+static float host, device;
 static int runs, live, allocated; /* plans run; descriptors and memory: not freed, ever taken */
-static int timings, beside;
+static int timings;
+static int infinite;    /* the sign of the infinity that an operand has; 0: none */
 static size_t compared; /* bytes of results, the last time */
 static bool faulted;
-static const ampk_rt_stream side = (ampk_rt_stream)&device[1]; /* the other one is NULL */
 
-/* The device works for so long, on what the stream was given before first. */
-static void work(ampk_rt_stream stream, float ms)
+/* The device works for so long, on what it was given before first. */
+static void work(float ms)
 {
-    float *clock = &device[stream == side];
-    *clock = (*clock > host ? *clock : host) + ms;
+    device = (device > host ? device : host) + ms;
+}
+
+/* The clock of timing's limit. */
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    double seconds = (double)(device > host ? device : host) * 1e-3;
+    (void)id;
+    *t = (struct timespec){(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
+    return 0;
 }
 
 /* ---- in place of the runtime ---- */
@@ -106,14 +104,9 @@ void ampk_rt_event_destroy(ampk_rt_event event)
 
 void ampk_rt_event_record(ampk_rt_event event, ampk_rt_stream stream)
 {
-    work(stream, 0);
-    *(float *)event = device[stream == side];
-}
-
-void ampk_rt_stream_after(ampk_rt_stream stream, ampk_rt_event event)
-{
-    float *clock = &device[stream == side];
-    if (*clock < *(float *)event) *clock = *(float *)event;
+    (void)stream;
+    work(0);
+    *(float *)event = device;
 }
 
 float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
@@ -126,8 +119,9 @@ float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 
 void ampk_rt_zero(void *memory, size_t bytes, ampk_rt_stream stream)
 {
+    (void)stream;
     if (bytes < 1000) memset(memory, 0, bytes); /* not all of a workspace, each time */
-    work(stream, 100);
+    work(16);
 }
 
 void ampk_rt_copy_out(void *host_memory, const void *memory, size_t bytes, ampk_rt_stream stream)
@@ -175,118 +169,45 @@ void ampk_conv_compare(ampk_rt_stream stream, const void *a, const void *b, enum
 }
 
 /* Whether a library does not refuse a run. */
-static bool can_start(ampk_rt_stream stream, bool faults, bool stuck)
+static bool can_start(bool faults, bool stuck)
 {
     bool dead = faulted;
     runs++;
-    bool does = faults || (stub.side_faults && stream == side) || runs == stub.fault_run;
+    bool does = faults || runs == stub.fault_run;
     if (does && stub.hangs) raise(SIGKILL);
     faulted |= does;
     return !stuck && !(dead && stub.dead_refuses) && !(faulted && stub.fault_refuses);
 }
 
-static bool pass_time(ampk_rt_stream stream, float start, float ms)
+static bool pass_time(float start, float ms)
 {
     host += start;
-    if (stream == side) ms *= stub.beside;
     if (ms <= 0) return false;
-    work(stream, stub.disturbed && runs % stub.disturbed == 0 ? 3 * ms : ms);
+    work(stub.disturbed && runs % stub.disturbed == 0 ? 3 * ms : ms);
     return true;
 }
 
+/* Of one element at a time: an infinity, or what was there. */
 void ampk_rt_copy_in(void *memory, const void *host_memory, size_t bytes, ampk_rt_stream stream)
 {
+    uint32_t word = 0;
     (void)stream;
+    CHECK(bytes == 2 || bytes == 4);
     memcpy(memory, host_memory, bytes);
+    memcpy(&word, host_memory, bytes);
+    if (bytes == 2) word <<= 16;
+    bool above = word == 0x7c000000 || word == 0x7f800000;
+    bool below = word == 0xfc000000 || word == 0xff800000;
+    infinite = above - below;
 }
 
-/* ---- in place of the convolution and batch-norm's kernels ----
- * Channel c of a result has the mean (c + 1) * result[0] and the variance 2; so have the sums that
- * cuDNN leaves of y. Of g they are the sums of as many values as there are, of such a mean, and of
- * 1/4 for g * (y - mean), which the activation does not change.
- */
-
-enum { CHANNELS = 16, FILTERS = 8, VALUES = 4 * 9 * 9, OF_Y = 4 * 7 * 7 };
-
-static float first_sum(bool gradient, int c, float result)
+/* The result's first number, and 0 behind it. */
+static void convolve(float *result, int engine)
 {
-    return (float)(c + 1) * result * (gradient ? VALUES : OF_Y);
-}
-
-static float second_sum(bool gradient, int c, float result)
-{
-    float mean = (float)(c + 1) * result;
-    return gradient ? .25f * result * VALUES : (2 + mean * mean) * OF_Y;
-}
-
-static void convolve(bool gradient, float *result, float *sums)
-{
-    float right = sums ? 1 + stub.result_off : 1;
-    if (result) result[0] = stub.accumulates ? result[0] + 2 * right : right;
-    if (result) result[1] = sums ? stub.value_off : 0;
-    for (int c = 0; sums && c < CHANNELS; c++) {
-        float first = first_sum(gradient, c, right), second = second_sum(gradient, c, right);
-        if (c == CHANNELS - 1) first += first * stub.first_off;
-        if (c == 0) second += second * stub.second_off;
-        sums[c] = first + (stub.adds ? sums[c] : 0);
-        sums[CHANNELS + c] = second + (stub.adds ? sums[CHANNELS + c] : 0);
-    }
-}
-
-/* Of the bench: no rounding decides on which side of the activation's turn a y is. */
-void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct ampk_tensor *y,
-                              const struct ampk_batchnorm *bn, enum ampk_activation activation,
-                              const struct ampk_tensor *add, const struct ampk_tensor *out,
-                              uint32_t *y_amax, uint32_t *amax)
-{
-    CHECK_INT(y->c, CHANNELS);
-    CHECK(y->data != out->data && activation == AMPK_LEAKY && !add && !y_amax && !amax);
-    work(ctx->stream, 1);
-    for (int c = 0; c < CHANNELS; c++) {
-        float factor = bn->scale[c] / sqrtf(bn->variance[c] + 1e-5f);
-        float turn = bn->mean[c] - bn->bias[c] / factor;
-        CHECK(turn > .5f && turn < .75f);
-        CHECK_NEAR(fmod((double)turn * 0x1p11, 1), .5, .01); /* FP16 numbers are whole there */
-        CHECK(fabsf(bn->mean[c] - .5f) <= .5f);              /* y is within 1 of it */
-        bn->listed[c] = bn->mean[c];
-    }
-}
-
-void ampk_cuda_bn_act_backward(struct ampk_context *ctx, const struct ampk_tensor *y,
-                               const struct ampk_tensor *out, const struct ampk_batchnorm *bn,
-                               enum ampk_activation activation, const struct ampk_tensor *d,
-                               const struct ampk_tensor *dy, float *dscale, float *dbias,
-                               uint32_t *dy_amax, uint32_t *db_amax)
-{
-    CHECK(y->data != d->data && d->data == dy->data && !out && !dy_amax && !db_amax);
-    CHECK(activation == AMPK_LEAKY || activation == AMPK_LINEAR);
-    work(ctx->stream, stub.kernel + .125f);
-    for (int c = 0; c < CHANNELS; c++) {
-        dbias[c] = first_sum(true, c, *(float *)d->data);
-        dscale[c] = second_sum(true, c, *(float *)d->data) / sqrtf(bn->variance[c] + 1e-5f);
-    }
-}
-
-void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const struct ampk_tensor *y,
-                                  const struct ampk_batchnorm *bn, const struct ampk_tensor *g,
-                                  const float *sums, const struct ampk_tensor *dy, float *dscale,
-                                  float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
-{
-    (void)bn, (void)sums, (void)dscale, (void)dbias;
-    CHECK(y->data != g->data && g->data == dy->data && !dy_amax && !db_amax);
-    work(ctx->stream, .1875f);
-}
-
-void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct ampk_tensor *y,
-                             const struct ampk_bn_statistics *s)
-{
-    CHECK_INT(y->c, CHANNELS);
-    faulted |= stub.kernel_faults;
-    work(ctx->stream, stub.kernel);
-    for (int c = 0; c < CHANNELS; c++) {
-        s->mean[c] = (float)(c + 1) * *(float *)y->data;
-        s->variance[c] = 2;
-    }
+    result[0] = stub.accumulates ? result[0] + 2 : 1;
+    result[1] = 0;
+    if (infinite > 0) result[0] = INFINITY;
+    if (infinite < 0) result[0] = stub.swallows >> engine & 1 ? 0 : -INFINITY;
 }
 
 /* ---- in place of the libraries ---- */
@@ -303,12 +224,9 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
     return CUDNN_STATUS_SUCCESS;
 }
 
-static ampk_rt_stream of_cudnn;
-
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 {
-    (void)handle;
-    of_cudnn = (ampk_rt_stream)stream;
+    (void)handle, (void)stream;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -427,7 +345,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
     plan->engine = choice->engine + ENGINES * choice->knob[0].value;
     plan->tensor_cores = stub.tensor_cores;
     plan->pass = p->pass;
-    plan->channels = ampk_tc_summed_channels(p);
+    plan->channels = p->sums ? p->k : 0;
     plan->workspace = workspace;
     return plan;
 }
@@ -458,27 +376,20 @@ void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
 }
 
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
-                         const void *first, const void *second, void *result,
-                         const struct ampk_tc_sums *sums, void *workspace, char *why,
-                         size_t why_size)
+                         const void *first, const void *second, void *result, float *sums,
+                         void *workspace, char *why, size_t why_size)
 {
-    (void)device, (void)first, (void)second, (void)workspace;
-    static ampk_rt_stream before; /* of the last run */
+    (void)device, (void)first, (void)second, (void)sums, (void)workspace;
     int engine = (int)plan->engine % ENGINES, setting = (int)plan->engine / ENGINES;
     bool faults = stub.faults && engine == stub.faults && setting >= stub.fault_setting;
     snprintf(why, why_size, "a run of engine %d is refused", engine);
-    if (!can_start(of_cudnn, faults, stub.stuck & 1u << engine)) return false;
-    convolve(plan->pass == AMPK_TC_DATA, result, plan->channels && sums ? sums->sums : NULL);
+    if (!can_start(faults, stub.stuck & 1u << engine)) return false;
+    if (result) convolve(result, engine);
     if (result && stub.wrong_from && setting >= stub.wrong_from) *(float *)result *= 1.5f;
     if (result && stub.wrong & 1u << engine) *(float *)result *= 1 + (stub.off > 0 ? stub.off : 1);
     if (result && stub.restless & 1u << engine) *(float *)result += (float)runs * 0x1p-20f;
-    if (result && of_cudnn == side && stub.mixed_up && ++beside % stub.mixed_up == 0)
-        *(float *)result += 1;
-    if (result && of_cudnn != side && before == side && stub.disturbs) *(float *)result += 1;
-    before = of_cudnn;
     float ms = plan->channels ? stub.summed[engine] : stub.cudnn[engine];
-    return pass_time(of_cudnn, stub.start[engine],
-                     stub.settings[0] > 0 ? ms * stub.settings[setting] : ms);
+    return pass_time(stub.start[engine], stub.settings[0] > 0 ? ms * stub.settings[setting] : ms);
 }
 
 /* ---- in place of gemm_cublaslt.c ---- */
@@ -539,10 +450,11 @@ bool ampk_gemm_run(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
     (void)handle, (void)gemm, (void)first, (void)second, (void)workspace, (void)workspace_bytes;
     int i = (int)algorithm->data[0];
     snprintf(why, why_size, "a run of algorithm %d is refused", i);
-    bool starts =
-        can_start(stream, stub.gemm_faults && stub.gemm_faults == i, stub.stuck_gemms & 1u << i);
+    (void)stream;
+    bool starts = can_start(stub.gemm_faults && stub.gemm_faults == i, stub.stuck_gemms & 1u << i);
     if (starts && result) *(float *)result = stub.wrong_gemms & 1u << i ? 2 : 1;
-    return starts && pass_time(stream, 0, stub.gemm[i]);
+    if (starts && result && infinite) *(float *)result = (float)infinite * INFINITY;
+    return starts && pass_time(0, stub.gemm[i]);
 }
 
 /* ---- what tests do with it ---- */
@@ -556,7 +468,8 @@ static void begin(void)
     REQUIRE(fd >= 0);
     close(fd);
     stub = (struct stub){.tensor_cores = true, .workspace = 1000};
-    live = allocated = beside = 0;
+    live = allocated = infinite = 0;
+    host = device = 0;
 }
 
 static void end(void)
