@@ -13,7 +13,7 @@ AMP_TEST(conv_forward)
 static void summed_forward_case(struct rig *r)
 {
     struct ampk_conv_shape s = random_conv_shape();
-    s.groups = 1, s.c = RANDOM_OF(8, 16, 24), s.k = RANDOM_OF(8, 16, 24, 64);
+    s.groups = 1, s.c = RANDOM_OF(24, 32, 40), s.k = RANDOM_OF(8, 16, 24, 64);
     s.compute = AMPK_COMPUTE_FP16;
     struct convs c = make_convs(r, s);
     struct ampk_tensor x = shape_x(&s), y = shape_y(&s);
