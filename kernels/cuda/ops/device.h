@@ -131,22 +131,27 @@ template <typename T> struct ampk_wide {
 };
 
 /* Stores words to device memory in one instruction. Left alone, nvcc takes words made of halves
- * apart and stores them two by two. */
+ * apart and stores them two by two; through a uint4 pointer it moves loads across the store until
+ * registers spill. CUDA's __stwb does neither, but is a strong store, as for a value that another
+ * thread waits for. Nobody waits for these, so this is a plain store. */
 #ifdef __CUDACC__
 static __device__ __forceinline__ void ampk_store_words(void *p,
                                                         const ampk_vector<uint32_t, 1> &words)
 {
-    __stwb(static_cast<unsigned *>(p), words.at[0]);
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(words.at[0]) : "memory");
 }
 static __device__ __forceinline__ void ampk_store_words(void *p,
                                                         const ampk_vector<uint32_t, 2> &words)
 {
-    __stwb(static_cast<uint2 *>(p), make_uint2(words.at[0], words.at[1]));
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(words.at[0]), "r"(words.at[1])
+                 : "memory");
 }
 static __device__ __forceinline__ void ampk_store_words(void *p,
                                                         const ampk_vector<uint32_t, 4> &words)
 {
-    __stwb(static_cast<uint4 *>(p), make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]));
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(words.at[0]),
+                 "r"(words.at[1]), "r"(words.at[2]), "r"(words.at[3])
+                 : "memory");
 }
 #else
 template <int N> static inline void ampk_store_words(void *p, const ampk_vector<uint32_t, N> &words)
