@@ -364,18 +364,27 @@ static __device__ __forceinline__ void ampk_block_sums(const ampk_cover &cover, 
 }
 
 /* Whether the block is the last of `count` blocks to come to this counter. In the last block,
- * everything that the others wrote before they came can be read, and the counter is 0 again. */
+ * everything that the others wrote before they came can be read, and the counter is 0 again.
+ *
+ * A fence makes a warp wait for memory, so one thread alone has them. That is enough, because a
+ * fence counts for more than its thread's own accesses: what the block's threads wrote before the
+ * first barrier is visible before thread 0's count is, and what thread 0 could read after its
+ * second fence, all can read after the second barrier. CUDA's own barrier for a grid, in
+ * cooperative_groups, does the same. */
 static __device__ __forceinline__ bool ampk_is_last(unsigned *counter, unsigned count)
 {
     __shared__ bool is_last;
-    __threadfence(); /* our writes are visible before our count is */
     __syncthreads();
-    if (threadIdx.x == 0) is_last = atomicAdd(counter, 1u) == count - 1;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(counter, 1u) == count - 1;
+        if (is_last) {
+            __threadfence();
+            *counter = 0;
+        }
+    }
     __syncthreads();
-    if (!is_last) return false;
-    __threadfence();
-    if (threadIdx.x == 0) *counter = 0;
-    return true;
+    return is_last;
 }
 
 /* ampk_block_sums over the whole column of blocks. Returns true in one block of the column, which
