@@ -69,7 +69,7 @@ HALF = {
     r"ampk_multiply_gradient<.*, pooled_input<4>": 4 + 1,
 }
 NARROW = {
-    r".*ampk_any|add_sampled<|pass_sampled<|permute<":
+    r".*ampk_any|add_sampled<|pass_sampled<|permute<|(un)?fold_windows":
         "any layout, dtype and number of channels, element by element",
     r"ampk_(accumulate_to|find_amax|scale_by)<1>|ampk_copy_rows<1,|ampk_(pack_rows|unpack_nhwc)<.*, 1>":
         "the same of what begins at any address",
