@@ -9,7 +9,7 @@ tables has a kernel.
 
 usage: wide_access.py LIBRARY
 
-Exit status 77 where there is no cuobjdump.
+Exit status 77 where there is no cuobjdump, or no nvdisasm, which it calls.
 """
 
 import collections
@@ -155,9 +155,10 @@ def faults(kernel, access):
 
 
 def main(library):
-    if not shutil.which("cuobjdump"):
-        print("SKIPPED: there is no cuobjdump")
-        return 77
+    for program in ("cuobjdump", "nvdisasm"):
+        if not shutil.which(program):
+            print(f"SKIPPED what nvcc made of the kernels: there is no {program}")
+            return 77
     found = kernels(library)
     names = readable(sorted({name for _, name in found}))
     counts, wrong, unused = collections.Counter(), [], {*WIDE, *OF_TYPES, *HALF, *NARROW}
