@@ -110,6 +110,7 @@ last_words() {
 save() {
     mkdir -p "$out"
     for log in "$results"/*.log; do
+        [ -f "$log" ] || continue
         echo "==== ${log##*/}"
         tail -c 300000 "$log"
     done >"$out/logs.txt"
@@ -136,7 +137,7 @@ stage() {
     ended=$?
     log=$results/$stage.log
     verdict "$stage" "$(result $ended "$log")" $(($(now) - start)) "$(last_words "$log")"
-    [ $ended = 0 ] || tail -n 10 "$log" | cut -c 1-200
+    [ $ended = 0 ] || tail -n 10 "$log" | head -n 9 | cut -c 1-200 # the last one was said
     return $ended
 }
 

@@ -8,8 +8,8 @@
 # for the other machine's card alone (90: its compute capability, 9.0), with
 #   cmake --preset cuda -DAMP_CUDA_ARCHITECTURES=90 -DAMP_OPENCV=OFF
 #   cmake --build --preset cuda --target gpu_check_programs -j
-# The folder then has some 320 MB, because each program has all kernels; the tarball some 13, because xz finds that. One
-# above 60 MiB has more than one card's kernels: it is refused, before somebody carries it.
+# The folder is large, because each program has all kernels; xz finds that. A tarball above 60 MiB is refused, before
+# somebody carries it: it has the kernels of many cards, of which the other machine needs one's.
 # A build with OpenCV is refused: it would need some hundred libraries of this machine. CUDA, cuDNN, MPI and the
 # C library are not packed, as the other machine or its PyTorch has its own; all other libraries are. The file
 # `commit` says what was built.

@@ -246,7 +246,7 @@ def test_missing_library(folder):
     machine = Machine(folder, {
         "ldd": '[ "$LD_LIBRARY_PATH" != "${LD_LIBRARY_PATH%/far/lib}" ] || echo "libcudnn.so.9 => not found"'})
     done, stages = machine.check("second")
-    assert done.returncode == 75 and results(stages) == {"libraries": "cut off"}, (done, stages)
+    assert done.returncode == 75 and results(stages) == {"libraries": "cut off"} and not done.stderr, (done, stages)
     assert stages["libraries"][1].startswith("not found: libcudnn.so.9 : install"), stages
     (folder / "does/find").write_text("echo /far/lib/libcudnn.so.9.19.0\n")
     done, stages = machine.check("second")
