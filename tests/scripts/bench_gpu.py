@@ -248,7 +248,7 @@ def test_run(folder):
 
 
 def test_beside_torch(folder):
-    """As gpu-check.sh calls it, and the other calls that its head names."""
+    """As gpu-check.sh calls it, and other calls."""
     done, record, page = bench(folder, "fixed,torch,stock-tf32,fp16", "--batches", "16", "--rounds", "2",
                                "--check-batch", "16", torch=True, check=True)
     assert done.returncode == 0 and not done.stderr, done

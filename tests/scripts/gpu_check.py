@@ -242,10 +242,13 @@ def test_ladder(folder):
 
 
 def test_missing_library(folder):
-    """It is looked for; where it is nowhere, that is said, and nothing is run."""
+    """It is looked for; where it is nowhere, that is said, and nothing is run. Here tar knows no xz."""
     machine = Machine(folder, {
-        "ldd": '[ "$LD_LIBRARY_PATH" != "${LD_LIBRARY_PATH%/far/lib}" ] || echo "libcudnn.so.9 => not found"'})
-    done, stages = machine.check("second")
+        "ldd": '[ "$LD_LIBRARY_PATH" != "${LD_LIBRARY_PATH%/far/lib}" ] || echo "libcudnn.so.9 => not found"'},
+        {"path/tar": "echo no xz >&2\nexit 2\n"})
+    with tarfile.open(folder / "pack.tar.xz", "w:xz") as pack:
+        pack.add(folder / "binaries", ".")
+    done, stages = machine.check("second", binaries=folder / "pack.tar.xz")
     assert done.returncode == 75 and results(stages) == {"libraries": "cut off"} and not done.stderr, (done, stages)
     assert stages["libraries"][1].startswith("not found: libcudnn.so.9 : install"), stages
     (folder / "does/find").write_text("echo /far/lib/libcudnn.so.9.19.0\n")
