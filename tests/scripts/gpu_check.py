@@ -437,7 +437,7 @@ def run(test):
 
 
 # Most of their time they wait.
-with concurrent.futures.ThreadPoolExecutor(4) as pool:
+with concurrent.futures.ThreadPoolExecutor(7) as pool:
     for ended in [pool.submit(run, test) for test in (
             test_time_runs_out, test_rehearsal, test_failures, test_ladder, test_fault, test_hang, test_missing_library,
             test_no_sanitizer, test_refused, test_names, test_damaged, test_pack, test_recordings, test_other_weights)]:
