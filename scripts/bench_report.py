@@ -99,10 +99,15 @@ def verdict_text(bar, run):
     return "met, without " + ", ".join(missing) if missing else "met"
 
 
+def on_card(run):
+    """No ratio without its card: on another one it is another ratio."""
+    return f" on {run['device']['name']}" if run.get("device") else ""
+
+
 def bar_lines(run):
     rows = [[bar["what"], f"{bar['value']:.2f}", bar["bar"] or "-", verdict_text(bar, run)]
             for bar in run.get("bars", [])]
-    return ["", *bench_lib.table(["", "measured", f"bar", ""], rows)] if rows else []
+    return ["", *bench_lib.table([f"bar{on_card(run)}", "measured", "limit", ""], rows)] if rows else []
 
 
 def share_text(contestant, key):
@@ -170,7 +175,8 @@ def run_lines(run):
     lines += ceiling_lines(run) + torch_lines(run) + memory_lines(run)
     if run["ratios"]:
         lines += ["", f"Rounds: {len(run['rounds'])}.", "",
-                  *bench_lib.table(bench_lib.RATIO_HEADER, bench_lib.ratio_rows(run["ratios"]))]
+                  *bench_lib.table([f"ratio{on_card(run)}", *bench_lib.RATIO_HEADER[1:]],
+                                   bench_lib.ratio_rows(run["ratios"]))]
     lines += bar_lines(run)
     lines += loader_lines(run)
     lines += [f"\n{name}: not measured: {why}" for name, why in run["failed"].items()]

@@ -1,71 +1,36 @@
 #!/bin/sh
-# Tests and measures what needs a GPU, on one NVIDIA GPU, without a network, in at most nine minutes (--quick:
-# seven), or in what --budget gives.
+# Tests and measures on one NVIDIA GPU what needs one, without a network, in two calls of under six minutes.
 #
-#   sh scripts/gpu-check.sh [--quick] [--budget SECONDS] [--stages NAME,NAME...]
-#                           [--binaries DIR|TARBALL] [--plans FILE] [--out DIR] [-- ARGUMENT...]
+#   sh scripts/gpu-check.sh [first|second] [--binaries FOLDER|PACK] [--plans FILE] [--out FOLDER]
 #
-#   --quick      yolov3-tiny; after bench only leaky-slope
-#   --budget     seconds in all (default: 530; --quick: 420)
-#   --stages     only these
-#   --binaries   a folder or tarball made by scripts/gpu-pack.sh, or a build folder (default: build/cuda)
-#   --plans      start with the plans of convolutions in this file, which is another run's GPU-DATE.plans. It also says
-#                what that run tried when it ended, so that an engine that hangs costs one run
-#   --out        folder for the results (default: measurements): GPU-DATE.json, .md, .log and .plans. They are
-#                written after every stage, so a run that is cut off keeps what it has. Another run on the same
-#                day, machine and commit adds to the record; a stage that runs again replaces itself, and runs of
-#                bench with other contestants stand side by side. Another commit gets its own record (GPU-DATE-2)
-#   -- ...       arguments for scripts/bench-gpu; each replaces the usual one
+#   first    at most 345 s: device properties, a small net, every operation against the reference, training (losses
+#            beside FP32's, what must be the same to the bit, several processes), `amp profile`, speed and gradients of
+#            yolov3-tiny beside PyTorch's, speed of yolov3
+#   second   at most 310 s: our kernels under memcheck, and racecheck where cuDNN is not called; speed and gradients of
+#            yolov3 beside stock Darknet and PyTorch's fastest; training with the loader
+#   Without either: first, and second if nothing of ours failed.
 #
-# Stages, in this order, with the seconds that they take by estimate (with --quick):
-#   device-properties    5 (5)    as cuDNN reads them
-#   conformance        100 (90)   every operation against the reference on fresh random inputs
-#   bench              280 (170)  speed and memory; outputs and gradients compared with PyTorch's
-#   invariants          45        what must be the same to the bit
-#   loss-curves         40 (30)   losses of FP32 and mixed precision over 200 steps
-#   processes           40        training by NCCL in one process, and two on the card through the host; needs mpirun
-#   profile             20        `amp profile`
-#   memcheck racecheck  80 each   our kernels under compute-sanitizer, if it is installed
-#   engines             90        convolutions against the reference, by the engines that are fastest here
-#   leaky-slope         30 (30)   whether cuDNN's fused batch-norm engines honour one (reported only)
-# The plan is printed first: stages in this order, as far as their estimates fit into four fifths of the budget;
-# the last fifth is for what takes longer. A stage may use what is left but for the estimates of those after it.
-# What does not fit is left out, and named with the command that runs it.
+#   --binaries   a build folder of the preset cuda (default: build/cuda) whose target gpu_check_programs is built, or a
+#                folder or tarball of scripts/gpu-pack.sh
+#   --plans      plans of convolutions of another run, its OUT/plans: they are not timed again, and engines that hung
+#                or made the device fault are left out
+#   --out        default: out/gpu-check. At most eight files, written after every verdict, so that a call that is
+#                ended keeps what it has: gpu-check.json and .md (the record, to be committed, and its page),
+#                verdicts.txt, logs.txt, plans; clocks.txt (the card's clocks), hang.txt (where programs hung) and
+#                memcheck.txt (the small net under memcheck, after a failure)
 #
-# A stage passes, fails, is skipped with a reason, or is cut off: nothing of ours went wrong, but time ran out, a
-# library is missing or PyTorch failed. Its verdict is printed and written as it ends. The other stages run after
-# a failure too. Exit status: 1 after a failure; 75 if nothing failed but something was cut off, also by a program
-# that hangs on the device; 77 without a GPU, with one line.
+# Programs, plans and results stay in $XDG_CACHE_HOME/darknet-amp/gpu-check (default: ~/.cache), where a second call on
+# the same machine takes them up: OUT then has the results of both.
 #
-# Half an hour on a machine, in calls of at most ten minutes. Each leaves OUT/GPU-DATE.json, .md, .log and .plans; give
-# the next one that .plans, and the folder OUT itself, so that there is one record. Before: scripts/gpu-pack.sh makes
-# PACK, for the card's compute capability alone. B: --binaries PACK --out OUT. FILE: OUT/GPU-DATE.plans
+# What is timed has the card for itself, all else runs at once. A verdict is printed as it comes, and all of them
+# again at the end. A stage passes, fails, is skipped with a reason, or is cut off: nothing of ours went wrong, but
+# time ran out, a library is missing or PyTorch failed. After a failure of the small net or of yolov3-tiny the small net
+# runs again with one way of the backend off, for each of them, and under memcheck. Exit status: 1 after a failure;
+# 75 if nothing failed but something was cut off, also by a program that hangs on the device; 77 without a GPU, with
+# one line.
 #
-#   1. 500 s  gpu-check.sh B --budget 500 --stages device-properties,conformance,bench
-#             by estimate 385 s. Right or wrong, and the first speeds: PyTorch eager, in CUDA graphs, stock, batch 16
-#   2. 500 s  gpu-check.sh B --budget 500 --plans FILE --stages \
-#                 invariants,loss-curves,processes,profile,memcheck,racecheck,engines
-#             by estimate 395 s
-#   3. 500 s  gpu-check.sh B --budget 500 --plans FILE --stages bench -- --no-check --batches 4,16 --rounds 3
-#                 --seconds 0.5 --contestants fixed,torch,torch-graphs,fp16,stock,torch-compile --end-to-end
-#             by estimate 130 s a batch, and torch.compile up to 100 s more: it comes last, and may be cut off
-#   4. 150 s  the contests, with the plans of the calls before:
-#             gpu-check.sh B --budget 150 --plans FILE --stages bench -- --no-check --batches 16 --contestants \
-#                 fixed,fixed-one-stream,fixed-kernel-sums,fixed-kernel-gradient-sums,fixed-library-image,\
-#                 fixed-library-image-gradient
-#
-# If 1 fails: read its log, mend, and run 1 again before 2; conformance that fails only under side-stream, epilogue-sums,
-# gradient-sums or image-forward leaves training right with that way's variable set to 0. Later hours: batch 64 with
-# --separate, more --models (yolov3-tiny-416, darknet53-256, yolov3-608: 280 s a batch by estimate), the contestants
-# torch-autotune and ...-bf16, --alexeyab. What a call names as left out or not complete it names with its command.
-# For --alexeyab build AlexeyAB's Darknet for the card (90: its compute capability) with
-#   make GPU=1 CUDNN=1 CUDNN_HALF=1 OPENCV=0 ARCH="-gencode arch=compute_90,code=[sm_90,compute_90]"
-#
-# Plans are timed once, with all engines for every convolution: tens of seconds for a network and a batch. They
-# are kept in $XDG_CACHE_HOME/darknet-amp, with --plans in a folder of this run alone. PyTorch keeps none: for
-# yolov3 each of its processes times cuDNN's engines for about half a minute, and torch.compile takes minutes.
-#
-# If python3's environment has CUDA's libraries and cuDNN in nvidia/* packages, PyTorch and Darknet both use those.
+# Yolov3 is measured with 16 images, which takes some 50 GB beside all others. PyTorch's environment must be python3's;
+# if that has CUDA's libraries and cuDNN in nvidia/* packages, Darknet uses those too.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -74,36 +39,19 @@ fail() {
     exit 1
 }
 
-quick=0
-said_quick=
-budget=
-usual_budget=530
-stages=
+parts="first second"
 binaries=$root/build/cuda
 plans=
-out=$root/measurements
+out=$root/out/gpu-check
 while [ $# -gt 0 ]; do
     case "$1" in
-    --quick) quick=1 said_quick=' --quick' ;;
-    --budget) budget=${2:?--budget needs seconds} && shift ;;
-    --stages) stages=${2:?--stages needs names} && shift ;;
+    first | second) parts=$1 ;;
     --binaries) binaries=${2:?--binaries needs a folder or tarball} && shift ;;
     --plans) plans=${2:?--plans needs a file} && shift ;;
     --out) out=${2:?--out needs a folder} && shift ;;
-    --)
-        shift
-        break
-        ;;
-    *) fail "unknown argument \"$1\"; usage: scripts/gpu-check.sh [--quick] [--budget SECONDS] [--stages NAMES] [--binaries DIR] [--plans FILE] [--out DIR]" ;;
+    *) fail "unknown argument \"$1\"; usage: scripts/gpu-check.sh [first|second] [--binaries FOLDER|PACK] [--plans FILE] [--out FOLDER]" ;;
     esac
     shift
-done
-
-names="device-properties conformance bench invariants loss-curves processes profile memcheck racecheck engines leaky-slope"
-[ "$quick" = 0 ] || names="device-properties conformance bench loss-curves leaky-slope"
-case $budget in *[!0-9]* | 0*) fail "--budget $budget: not a number of seconds" ;; esac
-for name in $(echo "$stages" | tr ',' ' '); do
-    case " $names " in *" $name "*) ;; *) fail "no stage \"$name\"; there are: $names" ;; esac
 done
 
 if [ "${CUDA_VISIBLE_DEVICES-all}" = "" ] || { ! nvidia-smi -L >/dev/null 2>&1 && [ ! -e /dev/nvidia0 ]; }; then
@@ -111,214 +59,388 @@ if [ "${CUDA_VISIBLE_DEVICES-all}" = "" ] || { ! nvidia-smi -L >/dev/null 2>&1 &
     exit 77
 fi
 
-[ "$quick" = 0 ] || usual_budget=420
-asked_binaries=$binaries
-for_bench="$*"
-budget=${budget:-$usual_budget}
-started=$(date +%s)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-if [ -f "$binaries" ]; then
-    mkdir "$work/binaries"
-    tar -C "$work/binaries" -xf "$binaries" 2>"$work/tar.err" ||
-        python3 -m tarfile -e "$binaries" "$work/binaries" || # where tar finds no xz
-        fail "cannot unpack $binaries: $(cat "$work/tar.err")"
-    binaries=$work/binaries
-fi
-binaries=$(cd "$binaries" && pwd) || fail "no folder $binaries"
-[ -x "$binaries/bin/bench_step" ] || fail "$binaries/bin/bench_step is missing; build the preset cuda"
+begun=$(date +%s)
+work=${XDG_CACHE_HOME:-${HOME:?}/.cache}/darknet-amp/gpu-check
+results=$work/results
+kept=$work/cache/darknet-amp/plans
+PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin:$root/build/toolkit/nvidia/cu13/bin # compute-sanitizer, cuda-gdb
 
-# A library that PyTorch also uses is to be the one it came with.
-LD_LIBRARY_PATH=$(PYTHONPATH=$root/scripts${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 \
-    python3 -c 'import bench_lib, sys; print(bench_lib.library_path(sys.argv[1]))' "$binaries") ||
-    fail "python3 cannot run scripts/bench_lib.py"
-XDG_CACHE_HOME=${XDG_CACHE_HOME:-${HOME:-$work}/.cache}
-if [ -n "$plans" ]; then
-    XDG_CACHE_HOME=$work/plans
-    mkdir -p "$XDG_CACHE_HOME/darknet-amp"
-    cp "$plans" "$XDG_CACHE_HOME/darknet-amp/plans" || fail "no plans in $plans"
-fi
-PYTHONDONTWRITEBYTECODE=1
-AMP_BINARIES=$binaries
-AMP_WORK=$work
-export LD_LIBRARY_PATH XDG_CACHE_HOME PYTHONDONTWRITEBYTECODE AMP_BINARIES AMP_WORK
+. "$root/scripts/limits.sh"
 
-# ---- stages ----
+# ---- verdicts ----
 
 failures=0
 cut=0
-reported=0
-unfinished= # names of stages
-later=0     # seconds that the stages to come take by estimate
 # What the tests' harness, the sanitizer and bench-gpu say of an error, long before they end.
 error='^FAILED \|^========= \(Invalid\|Misaligned\|Error: Race\|Warning: Race\)\|^  \*\*.* PyTorch disagree'
-: >"$work/stages"
 
-left() {
-    echo $((budget - $(date +%s) + started))
-}
-
-# estimate NAME: seconds, as the head of this file has them.
-estimate() {
+# result STATUS LOG
+result() {
+    if [ "$1" = 77 ] || grep -q "Device not supported" "$2"; then
+        echo skipped
+        return
+    fi
     case $1 in
-    device-properties) echo 5 ;;
-    conformance) echo $((quick ? 90 : 100)) ;;
-    bench) echo $((quick ? 170 : 280)) ;;
-    loss-curves) echo $((quick ? 30 : 40)) ;;
-    processes) echo 40 ;;
-    invariants) echo 45 ;;
-    profile) echo 20 ;;
-    leaky-slope) echo 30 ;;
-    engines) echo 90 ;;
-    memcheck | racecheck) echo 80 ;;
+    0) echo pass ;;
+    75 | 124) if grep -q "$error" "$2"; then echo FAIL; else echo "cut off"; fi ;;
+    *) echo FAIL ;;
     esac
 }
 
-# make_plan: $planned and $left_out. The first stage is planned whatever it takes.
-make_plan() {
-    planned=
-    left_out=
-    said=
-    for name in $names; do
-        case ",${stages:-$name}," in *",$name,"*) ;; *) continue ;; esac
-        seconds=$(estimate "$name")
-        if [ -z "$planned" ] || [ $((later + seconds)) -le $((budget * 4 / 5)) ]; then
-            planned="$planned $name"
-            said="$said, $name $seconds"
-            later=$((later + seconds))
-        else
-            left_out="$left_out $name"
-        fi
+say() {
+    printf '%3s s  %s\n' "$(now)" "$*" | tee -a "$results/verdicts.txt"
+}
+
+# verdict NAME RESULT SECONDS WORDS
+verdict() {
+    case $2 in
+    FAIL) failures=$((failures + 1)) ;;
+    "cut off") cut=$((cut + 1)) ;;
+    esac
+    printf '%s\t%s\t%s\t%s\n' "$@" >>"$results/stages-$part"
+    say "$(printf '%-7s  %s: %s' "$2" "$1" "$4")"
+    save
+}
+
+# last_words LOG
+last_words() {
+    tr '\t' ' ' <"$1" | LC_ALL=C tr -cd '\n\40-\176' | grep -v '^ *$' | tail -n 1 | cut -c 1-200
+}
+
+save() {
+    mkdir -p "$out"
+    for log in "$results"/*.log; do
+        [ -f "$log" ] || continue
+        echo "==== ${log##*/}"
+        tail -c 300000 "$log"
+    done >"$out/logs.txt"
+    for file in verdicts.txt clocks.txt hang.txt memcheck.txt; do
+        [ ! -f "$results/$file" ] || cp "$results/$file" "$out/"
     done
-    echo "plan, in seconds by estimate: ${said#, }; $later of $budget"
-}
-
-# command_for NAME...: what runs these stages as they were asked for, with the plans that this run leaves.
-command_for() {
-    kept=$(ls -t "$out"/*.plans 2>/dev/null | head -n 1)
-    case " $* " in *" bench "*) arguments=${for_bench:+ -- $for_bench} ;; *) arguments= ;; esac
-    echo "sh scripts/gpu-check.sh$said_quick${kept:+ --plans $kept}" \
-        "--binaries $asked_binaries --out $out --stages $(echo "$@" | tr ' ' ,)$arguments"
-}
-
-# note NAME RESULT SECONDS REASON
-note() {
-    printf '%s\t%s\t%s\t%s\n' "$@" >>"$work/stages"
-    printf '%-24s %-8s %4s s  %s\n' "$@"
-    python3 "$root/scripts/gpu_report.py" "$work" "$out" >"$work/report"
+    python3 "$root/scripts/gpu_report.py" "$results" "$kept" "$binaries" "$out"
     reported=$?
 }
 
-# run_stage MOST_SECONDS COMMAND...: again where an engine that made the device fault is left out the next time.
-# bench-gpu does that itself.
-run_stage() {
-    seconds=$1
-    AMP_END=$(($(date +%s) + seconds))
-    export AMP_END
-    shift
-    for attempt in 1 2 3 4 5; do
-        said=$(wc -c <"$work/$name.log")
-        timeout -k 5 "$seconds" "$@"
-        status=$?
-        seconds=$((AMP_END - $(date +%s)))
-        [ $status != 0 ] && [ $status != 75 ] && [ "$name" != bench ] && [ $seconds -gt 0 ] &&
-            tail -c +$((said + 1)) "$work/$name.log" | grep -q 'left out from the next start on' || break
-    done
-    return $status
+# ---- stages ----
+
+# stage NAME SECONDS COMMAND...
+stage() {
+    start=$(now)
+    seconds=$(within "$2")
+    stage=$1
+    shift 2
+    if [ "$seconds" -lt 2 ]; then
+        verdict "$stage" "cut off" 0 "no time left"
+        return 75
+    fi
+    attempt "$seconds" "$stage" "$@"
+    ended=$?
+    log=$results/$stage.log
+    verdict "$stage" "$(result $ended "$log")" $(($(now) - start)) "$(last_words "$log")"
+    [ $ended = 0 ] || tail -n 10 "$log" | head -n 9 | cut -c 1-200 # the last one was said
+    return $ended
 }
 
-# stage NAME PROGRAM COMMAND...: PROGRAM: of the binaries, what it cannot do without; -: it looks for itself.
-stage() {
-    name=$1
-    program=$2
-    shift 2
-    case " $planned " in *" $name "*) ;; *) return ;; esac
-    later=$((later - $(estimate "$name")))
-    limit=$(($(left) - later))
-    if [ "$limit" -lt 5 ]; then
-        cut=$((cut + 1))
-        unfinished="$unfinished $name"
-        note "$name" skipped 0 "no time left of $budget s"
-        return
-    fi
-    libraries=
-    [ "$program" = - ] || libraries=$(ldd "$binaries/$program" 2>&1 |
-        awk '/not found/ { print $1 }' | sort -u | tr '\n' ' ')
-    if [ -n "$libraries" ]; then
-        cut=$((cut + 1))
-        unfinished="$unfinished $name"
-        note "$name" skipped 0 "not found: $libraries; install them, or their nvidia-* packages for python3"
-        return
-    fi
-    begin=$(date +%s)
-    run_stage "$limit" "$@" >"$work/$name.log" 2>&1
-    status=$?
-    seconds=$(($(date +%s) - begin))
-    last=$(tr '\t' ' ' <"$work/$name.log" | LC_ALL=C tr -cd '\n\40-\176' | grep -v '^ *$' | tail -n 1 | cut -c 1-300)
-    if [ $status -ge 124 ] && [ $seconds -ge "$limit" ]; then
-        last="stopped after $limit s; last: $last"
-        status=75
-    fi
-    if [ $status = 75 ] && grep -q "$error" "$work/$name.log"; then status=1; fi
-    case $status in
-    0) note "$name" pass "$seconds" "" ;;
-    75)
-        cut=$((cut + 1))
-        unfinished="$unfinished $name"
-        note "$name" "cut off" "$seconds" "$last"
+# run_task NAME: by its name. Plans of made-up shapes, and those that are timed beside something else, are not kept
+# among the others.
+run_task() {
+    XDG_CACHE_HOME=$work/cache-${1%%.*}
+    darknet=$binaries/bin/darknet
+    case $1 in
+    losses.*)
+        set -- "$1" python3 "$root/tests/gpu/loss_curves.py" "$darknet" --dtypes "${1#*.}" \
+            --json "$results/losses-${1#*.}.json"
         ;;
-    77) note "$name" skipped "$seconds" "$last" ;;
+    invariants) set -- "$1" python3 "$root/tests/gpu/invariants.py" "$darknet" --steps 4 ;;
+    processes) set -- "$1" python3 "$root/tests/gpu/processes.py" "$darknet" ;;
+    ladder.*)
+        with_small_net attempt "$seconds" "$1" env "${1#*.}"
+        return
+        ;;
     *)
-        failures=$((failures + 1))
-        note "$name" FAIL "$seconds" "$last"
-        sed 's/^/    /' "$work/$name.log" | tail -n 25
+        export AMPK_CUDA_UNTIMED=1
+        check_task "$1"
+        return
         ;;
     esac
+    attempt "$seconds" "$@"
 }
 
-# bench ARGUMENT...: it ends by itself, 30 s after its budget, and then writes its page.
+# check_task NAME: one of the conformance tests, as it is or under the sanitizer. They run by the plans that the
+# libraries guess to be fast: to time all for hundreds of shapes takes many minutes.
+check_task() {
+    gpu=$binaries/tests/test_conformance_gpu
+    watch="compute-sanitizer --kernel-name kns=ampk_ --error-exitcode 9 --report-api-errors no --print-limit 5 --tool"
+    case $1 in
+    conv.*) set -- "$1" "${gpu}_conv" "${1#*.}" ;;
+    reported.leaky_slope) set -- "$1" "$binaries/tests/gpu_leaky_slope" ;;
+    reported.*)
+        way=${1#*.}
+        set -- "$1" env "AMPK_CUDA_${way%:*}" "${gpu}_conv" "${way#*:}"
+        ;;
+    memcheck.* | racecheck.*)
+        program=${1#*.}
+        test=${program#*.}
+        [ "$test" != "$program" ] || test=
+        # The two kernels of images are in no test's way unless they are forced.
+        set -- "$1" env AMPK_CUDA_IMAGE_FORWARD=1 $watch "${1%%.*}" "${gpu}_${program%%.*}" $test
+        ;;
+    *) set -- "$1" "${gpu}_$1" ;;
+    esac
+    attempt "$seconds" "$@"
+}
+
+# each_verdict: of what ran together.
+each_verdict() {
+    while read -r status seconds task; do
+        verdict "$task" "$(result "$status" "$results/$task.log")" "$seconds" "$(last_words "$results/$task.log")"
+    done <"$work/ended"
+}
+
+# one_verdict NAME START: of all that ran together; the first failures with their last lines.
+one_verdict() {
+    good=0
+    wrong=
+    unfinished=
+    only_reported=
+    why=
+    while read -r status seconds task; do
+        log=$results/$task.log
+        case $task,$(result "$status" "$log") in
+        *,pass) good=$((good + 1)) ;;
+        *,skipped) why=$(last_words "$log") ;;
+        reported.*) only_reported="$only_reported ${task#*.}($status)" ;;
+        *,FAIL) wrong="$wrong $task($status)" ;;
+        *) unfinished="$unfinished $task" ;;
+        esac
+    done <"$work/ended"
+    found=pass
+    [ $good -gt 0 ] || found=skipped
+    [ -z "$unfinished" ] || found="cut off"
+    [ -z "$wrong" ] || found=FAIL
+    verdict "$1" "$found" $(($(now) - $2)) "$good of $(wc -l <"$work/ended") pass${wrong:+; wrong:$wrong}\
+${unfinished:+; cut off:$unfinished}${only_reported:+; ways that a contest would leave out:$only_reported}${why:+; $why}"
+    for task in $(echo $wrong | cut -d ' ' -f 1-3); do
+        echo "== $task"
+        tail -n 8 "$results/${task%(*}.log" | cut -c 1-200
+    done
+}
+
+# Every operation against the reference: a process for each test of convolutions and for each other program. Ways that a
+# contest could choose are forced in tasks of their own: what a library gets wrong there the contest leaves out.
+conformance() {
+    start=$(now)
+    tasks="reported.EPILOGUE_SUMS=1:conv_forward_with reported.IMAGE_FORWARD=1:conv_forward_of reported.leaky_slope"
+    for program in "$binaries"/tests/test_conformance_gpu_*; do
+        [ "${program##*_gpu_}" = conv ] || tasks="$tasks ${program##*_gpu_}"
+    done
+    for test in $("$binaries/tests/test_conformance_gpu_conv" --list); do tasks="conv.$test $tasks"; done
+    together 100 $tasks
+    one_verdict conformance "$start"
+}
+
+# Racecheck cannot be used where cuDNN runs: its kernels then fault. Those that order their accesses in the hardest way,
+# with several tiles for a block or a warp, come first.
+sanitize() {
+    start=$(now)
+    if ! command -v compute-sanitizer >/dev/null; then
+        verdict sanitizers skipped 0 "compute-sanitizer is not here"
+        return
+    fi
+    together 80 memcheck.image_gradient.conv_bn_backward_of_several_tiles_a_warp \
+        memcheck.conv.conv_forward_of_large_images memcheck.conv.conv_forward_of_images \
+        racecheck.batchnorm racecheck.batchnorm_pool racecheck.losses \
+        memcheck.batchnorm memcheck.batchnorm_pool memcheck.losses memcheck.conv_update
+    one_verdict sanitizers "$start"
+}
+
+# with_small_net COMMAND...: eight steps of a small net in mixed precision.
+with_small_net() {
+    "$@" "$binaries/bin/bench_step" "$work/small.cfg" none --gpu 0 --steps 4 --warmup 4
+}
+
+# ladder: after something of ours failed: the small net with one way of the backend off, all at once. The same under
+# memcheck then says which kernel of ours, if any.
+ladder() {
+    together 60 ladder.AMPK_CUDA_UNRECORDED=1 ladder.AMPK_CUDA_EPILOGUE_SUMS=0 ladder.AMPK_CUDA_IMAGE_FORWARD=0 \
+        ladder.AMPK_CUDA_IMAGE_GRADIENT=0 ladder.AMPK_CUDA_UNTIMED=1 ladder.CUDA_LAUNCH_BLOCKING=1
+    while read -r status seconds task; do
+        say "the small net with ${task#*.}: exit status $status; $(last_words "$results/$task.log" | cut -c 1-100)"
+    done <"$work/ended"
+    seconds=$(within 80)
+    [ "$seconds" -lt 5 ] || with_small_net timeout -k 5 "$seconds" compute-sanitizer --kernel-name kns=ampk_ \
+        --print-limit 5 >"$results/memcheck.txt" 2>&1
+    save
+}
+
+# compile NET: what torch.compile makes of it is kept for its turn. It takes a minute; nothing is timed meanwhile.
+compile() {
+    cfg=$binaries/cfg/$1.cfg
+    [ -f "$cfg" ] || cfg=$root/darknet/upstream/cfg/$1.cfg
+    net=$work/compile
+    mkdir -p "$net"
+    {
+        PYTHONPATH=$root/scripts python3 -c '
+import bench_lib, pathlib, sys
+print(bench_lib.make_cfg(pathlib.Path(sys.argv[1]).read_text(), 16, width=416, height=416, learning_rate="0.000001"))' \
+            "$cfg" >"$net/net.cfg" &&
+            timeout -k 5 60 python3 "$root/scripts/torch_net.py" "$net/net.cfg" "$net/weights" --prepare "$net" &&
+            timeout -k 5 90 python3 "$root/scripts/torch_net.py" "$net/net.cfg" "$net/weights" --device cuda --amp fp16 \
+                --layout channels_last --compile reduce-overhead --steps 1 --warmup 12
+    } >"$results/compile.log" 2>&1
+}
+
+# bench NAME SECONDS ARGUMENT...: it ends by itself, at most 30 s after its budget, and then writes its record.
 bench() {
-    time=$(($(left) - later + $(estimate bench)))
-    stage bench bin/bench_step python3 "$root/scripts/bench-gpu" --binaries "$binaries" \
-        --budget $((time > 45 ? time - 40 : 5)) --json "$work/bench.json" "$@"
+    start=$(now)
+    seconds=$(within "$2")
+    stage=bench-$1
+    record=$results/$stage.json
+    shift 2
+    if [ "$seconds" -lt 45 ]; then
+        verdict "$stage" "cut off" 0 "no time left"
+        return 75
+    fi
+    timeout -k 5 "$seconds" python3 "$root/scripts/bench-gpu" --binaries "$binaries" --budget $((seconds - 35)) \
+        --json "$record" --batches 16 --rounds 3 --seconds 0.4 "$@" >"$results/$stage.log" 2>&1
+    ended=$?
+    [ $ended -lt 124 ] || ended=124
+    verdict "$stage" "$(result $ended "$results/$stage.log")" $(($(now) - start)) "$(last_words "$results/$stage.log")"
+    grep -E '^  (\*\*|round 3|.* failed|fixed:|fp16:|fp32:)|disagree|weight gradients|^\| [a-z0-9-]+ (\||/)|^\| (ratio|bar) |fastest torch|^bench-gpu' \
+        "$results/$stage.log" | cut -c 1-170 | tail -n 30
+    return $ended
 }
 
-make_plan
-# The first import of PyTorch takes a minute from a cold disk: it is read while other stages run.
-case "$planned" in *bench*) python3 -c 'import torch' >/dev/null 2>&1 & ;; esac
-part=$root/scripts/gpu-stage.sh
-darknet=$binaries/bin/darknet
-stage device-properties tests/gpu_device_properties sh "$part" properties
-if [ "$quick" = 1 ]; then
-    stage conformance - sh "$part" conformance 1 0
-    bench --models yolov3-tiny-416 --batches 16 --check-batch 16 --rounds 3 --seconds 0.5 \
-        --contestants fixed,torch,stock-tf32,fp16 "$@"
-    stage loss-curves bin/darknet python3 "$root/tests/gpu/loss_curves.py" "$darknet" --dtypes fp16 \
-        --json "$work/losses.json"
-else
-    stage conformance - sh "$part" conformance 3 40
-    # In order of what is to be known first. What is checked is what is timed, and its plans are timed once: the
-    # same batch. FP64 takes some 20 GB then. With 64 images, two stock Darknets of yolov3 beside ours (50 GB
-    # each) fill any card: --separate.
-    bench --models yolov3-416 --batches 16 --check-batch 16 --rounds 3 --seconds 0.5 \
-        --contestants fixed,torch,torch-graphs,stock-tf32,fp16 "$@"
-    stage invariants bin/darknet python3 "$root/tests/gpu/invariants.py" "$darknet"
-    stage loss-curves bin/darknet python3 "$root/tests/gpu/loss_curves.py" "$darknet" --json "$work/losses.json"
-    stage processes bin/darknet python3 "$root/tests/gpu/processes.py" "$darknet"
-    stage profile bin/darknet python3 "$root/tests/gpu/profile.py" "$darknet"
-    stage memcheck - sh "$part" sanitize memcheck
-    stage racecheck - sh "$part" sanitize racecheck
-    stage engines tests/test_conformance_gpu_conv sh "$part" engines
-fi
-stage leaky-slope tests/gpu_leaky_slope sh "$part" leaky_slope
-for name in $left_out; do
-    note "$name" skipped 0 "not in the plan of $budget s: $(command_for "$name")"
-done
+# ---- the two parts ----
 
-cat "$work/report"
-[ "$reported" = 0 ] || failures=$((failures + 1))
-[ -z "$left_out" ] || printf 'left out:%s; they run with\n    %s\n' "$left_out" "$(command_for $left_out)"
-[ -z "$unfinished" ] || printf 'not complete:%s; they run with\n    %s\n' "$unfinished" "$(command_for $unfinished)"
-echo "$failures failures, $cut cut off, $(($(date +%s) - started)) s"
+# plan MOST_SECONDS "STAGE SECONDS, STAGE+STAGE SECONDS...": by estimate, as they were on an H100.
+plan() {
+    most=$1
+    echo "$part, in seconds by estimate: $2; in all$(echo "$2" | tr ',' '\n' |
+        awk '{ all += $NF } END { print " " all }') of at most $most"
+}
+
+first() {
+    plan 345 "start 5, device 3, smoke 5, conformance 25, losses.fp16+losses.bf16+invariants+processes 45, profile 15, bench-tiny 65, bench-yolov3 65"
+    compile yolov3-tiny &
+    compiling=$!
+    stage device 60 "$binaries/tests/gpu_device_properties" &&
+        cp "$results/device.log" "$results/device.json"
+    if ! with_small_net stage smoke 80 env AMPK_CUDA_UNTIMED=1; then
+        ladder
+        return
+    fi
+    conformance
+    together 90 losses.fp16 losses.bf16 invariants processes
+    each_verdict
+    wait $compiling
+    compiling=
+    stage profile 40 python3 "$root/tests/gpu/profile.py" "$binaries/bin/darknet"
+    bench tiny 120 --models yolov3-tiny-416 --check-batch 16 --contestants fixed,torch,torch-graphs,fp16,stock-tf32,torch-compile
+    [ $? != 1 ] || ladder
+    bench yolov3 160 --models yolov3-416 --no-check --contestants fixed,torch,torch-graphs,fp16
+}
+
+second() {
+    plan 310 "start 5, sanitizers 75, bench-all 200"
+    compile yolov3 &
+    compiling=$!
+    sanitize
+    wait $compiling
+    compiling=
+    bench all 235 --models yolov3-416 --check-batch 16 --end-to-end \
+        --contestants fixed,torch,torch-graphs,torch-compile,fp16,stock,stock-tf32,fixed-kernel-sums,fixed-library-image,fixed-library-image-gradient
+}
+
+# ---- programs and libraries ----
+
+unpack() {
+    sum=$(cksum <"$1")
+    [ "$(cat "$work/packed" 2>/dev/null)" != "$sum" ] || return 0
+    rm -rf "$work/pack" "$work/packed"
+    mkdir "$work/pack"
+    tar -C "$work/pack" -xf "$1" 2>"$work/tar.err" ||
+        python3 -m tarfile -e "$1" "$work/pack" || # where tar finds no xz
+        fail "cannot unpack $1: $(cat "$work/tar.err")"
+    echo "$sum" >"$work/packed"
+}
+
+missing() {
+    ldd "$binaries/bin/bench_step" "$binaries/bin/darknet" "$binaries"/tests/test_conformance_gpu_* \
+        "$binaries"/tests/gpu_* 2>&1 | awk '/not found/ { print $1 }' | sort -u
+}
+
+# find_libraries: adds the folders of those that the linker does not know.
+find_libraries() {
+    for library in $(missing); do
+        at=$(find / -xdev -name "$library*" -not -path '/proc/*' 2>/dev/null | head -n 1)
+        say "missing $library; found: ${at:-nowhere}"
+        [ -z "$at" ] || LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$(dirname "$at")
+    done
+    lacking=$(missing | tr '\n' ' ')
+    [ -z "$lacking" ] ||
+        verdict libraries "cut off" "$(now)" "not found: ${lacking}: install them, or their nvidia-* packages for python3"
+    [ -z "$lacking" ]
+}
+
+# Results of another card or commit are not joined with these.
+begin() {
+    card=$(nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader | head -n 1)
+    about="$card; $(PYTHONPATH=$root/scripts python3 -c 'import bench_lib, sys; print(bench_lib.commit(sys.argv[1]))' "$binaries")"
+    if [ "$part" = first ] || [ "$(cat "$work/about" 2>/dev/null)" != "$about" ]; then
+        rm -rf "$results" "$out/hang.txt" "$out/memcheck.txt"
+    fi
+    mkdir -p "$results"
+    rm -f "$results/stages-$part"
+    echo "$about" >"$work/about"
+    echo "$card" | tee "$results/card"
+    memory=$(echo "$card" | sed -n 's/.* \([0-9]*\) MiB.*/\1/p')
+    at_once=$((${memory:-4096} / 4096))
+    [ $at_once -le 14 ] || at_once=14
+    [ $at_once -ge 1 ] || at_once=1
+}
+
+mkdir -p "$work/cache/darknet-amp"
+[ ! -f "$binaries" ] || { unpack "$binaries" && binaries=$work/pack; }
+binaries=$(cd "$binaries" && pwd) || fail "no folder $binaries"
+for program in bin/bench_step bin/darknet tests/gpu_device_properties tests/test_conformance_gpu_conv; do
+    [ -x "$binaries/$program" ] || fail "$binaries/$program is missing; build the target gpu_check_programs of the preset cuda"
+done
+[ -z "$plans" ] || cp "$plans" "$kept" || fail "no plans in $plans"
+export PYTHONDONTWRITEBYTECODE=1 XDG_CACHE_HOME="$work/cache" TORCHINDUCTOR_CACHE_DIR="$work/inductor"
+# A library that PyTorch also uses is to be the one it came with.
+LD_LIBRARY_PATH=$(PYTHONPATH=$root/scripts${PYTHONPATH:+:$PYTHONPATH} \
+    python3 -c 'import bench_lib, sys; print(bench_lib.library_path(sys.argv[1]))' "$binaries") ||
+    fail "python3 cannot run scripts/bench_lib.py"
+export LD_LIBRARY_PATH
+sed 's/^\[net\]/[net]\nmixed_precision=1/; s/^batch=.*/batch=4/; s/^subdivisions=.*/subdivisions=1/' \
+    "$root/cfg/small160.cfg" >"$work/small.cfg"
+
+reported=0
+clocks=
+compiling=
+end_others() {
+    kill $clocks $compiling $(cat "/proc/$compiling/task/$compiling/children") 2>/dev/null
+}
+trap 'end_others 2>/dev/null' EXIT
+for part in $parts; do
+    begin
+    if [ -z "$clocks" ]; then
+        nvidia-smi dmon -s puc -d 2 -o T >>"$results/clocks.txt" 2>&1 & # also keeps the driver up
+        clocks=$!
+    fi
+    find_libraries && $part
+    say "END $part: $failures failures, $cut cut off"
+    [ $failures = 0 ] || break
+    begun=$(date +%s)
+done
+save
+
+echo "== all verdicts; results are in $out"
+for part in $parts; do
+    [ ! -f "$results/stages-$part" ] ||
+        awk -F '\t' '{ printf "%-8s %s, %s s: %s\n", $2, $1, $3, $4 }' "$results/stages-$part" | cut -c 1-150
+done
+[ $reported = 0 ] || failures=$((failures + 1))
 [ $failures = 0 ] || exit 1
-[ "$cut" = 0 ] || exit 75
+[ $cut = 0 ] || exit 75

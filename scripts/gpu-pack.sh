@@ -4,9 +4,12 @@
 #
 #   scripts/gpu-pack.sh OUT [BUILD]      BUILD: default build/cuda
 #
-# OUT is a folder, or a tarball if its name ends in .tar.xz or .tar.gz; gpu-check.sh --binaries takes both. Build
-# with
-#   cmake --preset cuda -DAMP_CUDA_ARCHITECTURES=90 -DAMP_OPENCV=OFF && cmake --build --preset cuda
+# OUT is a folder, or a tarball if its name ends in .tar.xz; gpu-check.sh --binaries takes both. Build what is packed,
+# for the other machine's card alone (90: its compute capability, 9.0), with
+#   cmake --preset cuda -DAMP_CUDA_ARCHITECTURES=90 -DAMP_OPENCV=OFF
+#   cmake --build --preset cuda --target gpu_check_programs -j
+# The folder is large, because each program has all kernels; xz finds that. A tarball above 60 MiB is refused, before
+# somebody carries it: it has the kernels of many cards, of which the other machine needs one's.
 # A build with OpenCV is refused: it would need some hundred libraries of this machine. CUDA, cuDNN, MPI and the
 # C library are not packed, as the other machine or its PyTorch has its own; all other libraries are. The file
 # `commit` says what was built.
@@ -27,10 +30,11 @@ build=$(cd "${2:-$root/build/cuda}" && pwd) || fail "no build in ${2:-build/cuda
 upstream=$(sed -n 's/^DARKNET_SOURCE_DIR:[A-Z]*=//p' "$build/CMakeCache.txt")
 
 case "$1" in
-*.tar.xz | *.tar.gz)
+*.tar.xz)
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT
     ;;
+*.tar.* | *.tgz | *.zip) fail "$1: OUT must be a folder or NAME.tar.xz" ;;
 *)
     folder=$1
     rm -rf "$folder"
@@ -70,7 +74,13 @@ if [ -f "$mpi" ]; then
 fi
 
 case "$1" in
-*.tar.xz) XZ_OPT=--lzma2=preset=1,dict=64MiB tar -C "$folder" -cJf "$1" . ;;
-*.tar.gz) tar -C "$folder" -czf "$1" . ;;
+*.tar.xz)
+    XZ_OPT=--lzma2=preset=1,dict=64MiB tar -C "$folder" -cJf "$1" .
+    mib=$(($(wc -c <"$1") / 1048576))
+    if [ $mib -gt 60 ]; then
+        rm "$1"
+        fail "$1 would have $mib MiB, more than 60: build for one card (-DAMP_CUDA_ARCHITECTURES=90), or name a folder"
+    fi
+    ;;
 esac
 du -shL "$1"

@@ -541,6 +541,7 @@ int main(int argc, char **argv)
 {
     struct arguments a = parse(argc, argv);
     char line[100];
+    setvbuf(stdout, NULL, _IOLBF, 0); /* Darknet says there what of CUDA failed, and aborts */
     if (a.serve && !fgets(line, sizeof line, stdin)) return 0;
     open_device(a.gpu);
     network *net = load(&a);

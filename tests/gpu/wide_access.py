@@ -9,7 +9,7 @@ tables has a kernel.
 
 usage: wide_access.py LIBRARY
 
-Exit status 77 where there is no cuobjdump.
+Exit status 77 where there is no cuobjdump, or no nvdisasm, which it calls.
 """
 
 import collections
@@ -68,7 +68,7 @@ HALF = {
     r"ampk_multiply_gradient<.*, pooled_input<4>": 4 + 1,
 }
 NARROW = {
-    r".*ampk_any|add_sampled<|pass_sampled<|permute<":
+    r".*ampk_any|add_sampled<|pass_sampled<|permute<|(un)?fold_windows":
         "any layout, dtype and number of channels, element by element",
     r"ampk_(accumulate_to|find_amax|scale_by)<1>|ampk_copy_rows<1,|ampk_(pack_rows|unpack_nhwc)<.*, 1>":
         "the same of what begins at any address",
@@ -154,9 +154,10 @@ def faults(kernel, access):
 
 
 def main(library):
-    if not shutil.which("cuobjdump"):
-        print("SKIPPED: there is no cuobjdump")
-        return 77
+    for program in ("cuobjdump", "nvdisasm"):
+        if not shutil.which(program):
+            print(f"SKIPPED what nvcc made of the kernels: there is no {program}")
+            return 77
     found = kernels(library)
     names = readable(sorted({name for _, name in found}))
     counts, wrong, unused = collections.Counter(), [], {*WIDE, *OF_TYPES, *HALF, *NARROW}

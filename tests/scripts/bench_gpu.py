@@ -67,6 +67,9 @@ if faults.exists() and "mixed_precision" in cfg:
 seconds = 0.010 if "mixed_precision=1" in cfg else 0.030
 if sys.stdin.readline():
     print("noise of Darknet", flush=True)
+    if "mixed_precision" not in cfg and os.path.exists(os.environ.get("FULL", "/nowhere")):
+        print("CUDA Error: out of memory", flush=True)
+        sys.exit("check_error: Assertion `0' failed.")
     batch = int(re.search("(?m)^batch=(.*)", cfg)[1]) - ("amp_dtype=bf16" in cfg)
     print(json.dumps({{**{NETWORK!r}, "batch": batch, "memory_bytes": 3 << 30, "deferred_bytes": 2 << 30,
           "device": {{**{H200!r}, "driver": 13000, "runtime": 13000, "cudnn": 91900}}}}), flush=True)
@@ -245,15 +248,16 @@ def test_run(folder):
 
 
 def test_beside_torch(folder):
-    """As gpu-check.sh calls it, and the other calls that its head names."""
+    """As gpu-check.sh calls it, and other calls."""
     done, record, page = bench(folder, "fixed,torch,stock-tf32,fp16", "--batches", "16", "--rounds", "2",
                                "--check-batch", "16", torch=True, check=True)
     assert done.returncode == 0 and not done.stderr, done
     (run,) = record["runs"]
-    assert list(run["contestants"]) == ["fixed", "torch", "stock-tf32", "fp16"], run["contestants"]
+    assert list(run["contestants"]) == ["fixed", "torch", "fp16", "stock-tf32"], run["contestants"]
     near(run["ratios"]["torch / fixed"]["median"], 1.3)
     assert "| 2.00 (5.00) |" in page and "| 3.00 |" in page, page
     assert "| memory, fixed / torch | 1.50 | <= 1 | **missed** |" in page, page
+    assert "| ratio on NVIDIA H200 | median" in page and "| bar on NVIDIA H200 | measured |" in page, page
     assert "| torch / fixed | 1.30 | >= 1.3 |" in page and run["bars"], page
     assert "at 790 TFLOP/s and 4300 GB/s, measured before" in page, page
     assert "at 989 TFLOP/s and 4800 GB/s by data sheet." in page and "no loss. alexeyab" in page, page
@@ -377,10 +381,24 @@ def test_fault(folder):
     assert record["runs"][0]["contestants"].keys() == {"stock", "fp16"}, record
 
 
+def test_full_card(folder):
+    """Stock comes last, whatever the order: what the card does not hold is it, which is no failure of ours."""
+    (folder / "full").touch()
+    os.environ["FULL"] = str(folder / "full")
+    done, record, page = bench(folder, "stock-tf32,fp16,stock,fixed", "--batches", "2", "--rounds", "1")
+    assert done.returncode == 75, done
+    assert list(record["runs"][0]["contestants"]) == ["fp16", "fixed"], record
+    assert list(record["runs"][0]["failed"]) == ["stock-tf32", "stock"], record
+    assert "stock: not measured: stock: CUDA Error: out of memory\n" in page, page
+    (folder / "full").unlink()
+    done, record, _ = bench(folder, "stock-tf32,fp16", "--batches", "2", "--rounds", "1")
+    assert done.returncode == 0 and list(record["runs"][0]["rounds"][0]) == ["fp16", "stock-tf32"], record
+
+
 def test_cut_off(folder):
     """What is stopped keeps the turns before; what has no time left is named."""
-    _, record, _ = bench(folder, "stock,fixed,fp16", "--batches", "2", "--seconds", "3600", stop=True)
-    assert record["runs"][0]["rounds"] == [{"stock": [0.03, 1080.0]}], record
+    _, record, _ = bench(folder, "fp16,fixed,stock", "--batches", "2", "--seconds", "3600", stop=True)
+    assert record["runs"][0]["rounds"] == [{"fp16": [0.01, 360.0]}], record
     done, record, _ = bench(folder, "fp16,stock", "--batches", "2,4", "--budget", "3", "--rounds", "9999")
     assert done.returncode == 75 and "Not measured: small160" in done.stdout, done
     done, record, _ = bench(folder, "fp16", "--batches", "2", "--budget", "0")
@@ -484,7 +502,7 @@ test_roofline()
 test_output()
 test_judge()
 test_bars()
-for tests in ([test_run, test_not_recorded, test_beside_torch, test_fault, test_cut_off], [test_no_torch],
+for tests in ([test_run, test_not_recorded, test_beside_torch, test_fault, test_full_card, test_cut_off], [test_no_torch],
               [test_libraries], [test_torch]):
     with tempfile.TemporaryDirectory() as scratch:
         for test in tests:

@@ -1,9 +1,13 @@
-"""scripts/gpu-check.sh without a GPU: one line and exit status 77; its stages with stand-ins for the
-programs; and its report from canned stages.
+"""scripts/gpu-check.sh with stand-ins for a GPU, its tools, our programs and PyTorch's: both calls to their end, and what
+becomes of failures, hangs, missing libraries and time that runs out. Also scripts/gpu_report.py, gpu-pack.sh, and two
+of the scripts that train on the device.
 
 usage: gpu_check.py ROOT
 """
 
+import concurrent.futures
+import importlib.machinery
+import importlib.util
 import json
 import os
 import re
@@ -12,37 +16,67 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(sys.argv[1])
 sys.path.insert(0, str(ROOT / "scripts"))
+import bench_report
 import gpu_report
 
+CARD = "NVIDIA H100 80GB HBM3"
+MOST = {"first": 345, "second": 310}
+START, BOTH = 30, 700  # seconds: until a machine runs a command; both calls with that
+PROGRAMS = ("copy", "batchnorm", "batchnorm_pool", "image_gradient", "losses", "conv_update")
 
-def test_no_gpu():
-    done = subprocess.run([ROOT / "scripts/gpu-check.sh", "--quick"], text=True, capture_output=True,
-                          env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
-    assert done.returncode == 77, done
-    assert len(done.stdout.splitlines()) == 1 and "no NVIDIA GPU" in done.stdout, done
-    assert done.stderr == "", done
-
-
-def test_arguments():
-    done = subprocess.run([ROOT / "scripts/gpu-check.sh", "--fast"], text=True, capture_output=True)
-    assert done.returncode == 1 and '"--fast"' in done.stderr, done
-    done = subprocess.run([ROOT / "scripts/gpu-check.sh", "--budget", "9m"], text=True, capture_output=True)
-    assert done.returncode == 1 and "--budget 9m: not a number" in done.stderr, done
-
-
-def test_names():
-    """The conformance programs of convolutions and of image gradients have the tests that gpu-stage.sh names."""
-    stage, *programs = ((ROOT / path).read_text() for path in
-                        ("scripts/gpu-stage.sh", "tests/kernels/conv.c", "tests/kernels/image_gradient.c"))
-    tests = re.findall(r"AMP_TEST\((\w+)\)", "".join(programs))
-    named = re.findall(r"\bconv_\w+", stage)
-    assert len(named) > 5 and "conv_backward_summed" in named, named
-    assert [name for name in named if not any(name in test for test in tests)] == [], tests
+# Every stand-in does first what a file of its name under `does` says.
+DOES = 'd=$FOLDER/does/{name}\n[ ! -e "$d" ] || . "$d"\n'
+STANDINS = {
+    "path/nvidia-smi": f"""case $* in
+-L) echo "GPU 0: {CARD}" ;;
+*--query-gpu*) echo "{CARD}, 580.159.04, 81559 MiB, 1980 MHz" ;;
+dmon*) echo clocks; exec sleep 1000 ;;
+esac
+""",
+    "path/compute-sanitizer": 'echo "========= $AMPK_CUDA_IMAGE_FORWARD $*"\n',
+    "path/cuda-gdb": "echo it stands in ampk_kernel\n",
+    "path/ldd": "true\n",
+    "path/find": "true\n",
+    "path/timeout": f'echo "$*" >>"$FOLDER/limits"\nexec {shutil.which("timeout")} "$@"\n',
+    "path/python3": f"""case $1 in
+*/bench-gpu) . "$FOLDER/bench" ;;
+*/gpu/*.py) name=${{1##*/}}; d=$FOLDER/does/${{name%.py}}; [ ! -e "$d" ] || . "$d"; echo as they must be; exit ;;
+*/torch_net.py) exit ;;
+esac
+exec {sys.executable} "$@"
+""",
+    "bench": """while [ $# -gt 0 ]; do [ "$1" != --json ] || json=$2; shift; done
+name=${json##*/}; d=$FOLDER/does/${name%.json}; [ ! -e "$d" ] || . "$d"
+echo '{"date": "d", "machine": {}, "errors": {}, "runs": []}' >$json
+exit
+""",
+    "binaries/bin/bench_step": "echo trained\n",
+    "binaries/bin/darknet": "true\n",
+    "binaries/tests/gpu_device_properties": f"""echo '{{"deviceName": "{CARD}"}}'\n""",
+    "binaries/tests/gpu_leaky_slope": "echo '{}'\n",
+    "binaries/tests/test_conformance_gpu_conv": """[ "$1" != --list ] || { printf '%s\\n' conv_forward conv_backward; exit; }
+echo "$AMPK_CUDA_UNTIMED,$AMPK_CUDA_EPILOGUE_SUMS,$AMPK_CUDA_IMAGE_FORWARD conv $1"
+""",
+    **{f"binaries/tests/test_conformance_gpu_{name}": "echo 1 tests, 0 failed\n" for name in PROGRAMS},
+}
+# Sixteen seconds pass for `date` in one, and `timeout` ends a program as much sooner.
+FAST = {
+    "path/date": f"""case $1 in +%s) {shutil.which("date")} +%s.%N | awk '{{ printf "%.0f\\n", $1 * 16 }}' ;;
+*) exec {shutil.which("date")} "$@" ;;
+esac
+""",
+    "path/timeout": f"""echo "$*" >>"$FOLDER/limits"
+[ "$1" != -k ] || shift 2
+most=$1
+shift
+exec {shutil.which("timeout")} -k 1 "$(echo "$most" | awk '{{ print $1 / 16 }}')" "$@"
+""",
+}
 
 
 def make_executable(path, text):
@@ -51,363 +85,287 @@ def make_executable(path, text):
     path.chmod(0o755)
 
 
-SANITIZER = """#!/bin/sh
-[ $1 != --help ] || exec echo '  --kernel-name arg'
-echo ========= $AMPK_CUDA_IMAGE_FORWARD $*
-"""
+class Machine:
+    """One with a GPU, as far as the script can tell. does: {stand-in: what it does before its usual}."""
+
+    def __init__(self, folder, does={}, more={}):
+        self.folder, self.out = folder, folder / "out"
+        for name, text in {**STANDINS, **more}.items():
+            make_executable(folder / name, "#!/bin/sh\n" + DOES.format(name=Path(name).name) + text)
+        for name, text in does.items():
+            (folder / "does").mkdir(exist_ok=True)
+            (folder / "does" / name).write_text(text + "\n")
+
+    def check(self, *arguments, binaries=None, out=None, **environment):
+        """What it said and its exit status; the verdicts of OUT's record as {name: (result, words)}."""
+        out = out or self.out
+        done = subprocess.run(
+            ["sh", ROOT / "scripts/gpu-check.sh", *arguments, "--binaries", binaries or self.folder / "binaries",
+             "--out", out], text=True, stdin=subprocess.DEVNULL, capture_output=True, env={
+                 **os.environ, "PATH": f"{self.folder}/path:{os.environ['PATH']}", "FOLDER": str(self.folder),
+                 "XDG_CACHE_HOME": str(self.folder / "cache"), **environment})
+        record = out / "gpu-check.json"
+        stages = json.loads(record.read_text())["stages"] if record.exists() else []
+        return done, {stage["name"]: (stage["result"], stage["words"]) for stage in stages}
+
+    def log(self, name):
+        """What one stage or task said."""
+        parts = re.split(r"(?m)^==== (.*)\.log\n", (self.out / "logs.txt").read_text())[1:]
+        return dict(zip(parts[::2], parts[1::2]))[name]
 
 
-def stand_ins(folder):
-    """Binaries that do nothing, but one that fails, also under the sanitizer; an nvidia-smi that finds a
-    GPU."""
-    make_executable(folder / "path/nvidia-smi", "#!/bin/sh\necho NVIDIA H200\n")
-    make_executable(folder / "path/compute-sanitizer", SANITIZER + "case $* in *_copy*) exit 9;; esac\n")
-    make_executable(folder / "path/ldd", f"""#!/bin/sh
-[ ! -e {folder}/missing ] || echo "$@" | grep -q "$(cat {folder}/missing)" || exit 0
-[ ! -e {folder}/missing ] || echo 'libcudnn.so.9 => not found'
-""")
-    for name in ("bin/bench_step", "bin/darknet", "lib/libdarknet.so", "tests/gpu_leaky_slope"):
-        make_executable(folder / "binaries" / name, "#!/bin/sh\necho $AMPK_CUDA_UNTIMED of ${0##*/}\n")
-    make_executable(folder / "binaries/tests/gpu_device_properties",
-                    '#!/bin/sh\necho \'{"deviceName": "NVIDIA H200"}\'\n')
-    make_executable(folder / "binaries/tests/test_conformance_gpu_copy",
-                    "#!/bin/sh\necho this one is broken\nexit 1\n")
-    make_executable(folder / "binaries/tests/test_conformance_gpu_conv", """#!/bin/sh
-[ "$1" != --list ] || exec printf '%s\\n' conv_bias conv_backward_more conv_backward conv_forward
-ways=$AMPK_CUDA_SIDE_STREAM,$AMPK_CUDA_EPILOGUE_SUMS,$AMPK_CUDA_GRADIENT_SUMS,$AMPK_CUDA_IMAGE_FORWARD
-echo "$AMPK_CUDA_UNTIMED,$ways: conv $1"
-[ "$ways" != ,1,, ] || [ ! -e ${0%/*}/wrong_sums ] || exit 1
-""")
+def results(stages):
+    return {name: result for name, (result, _) in stages.items()}
 
 
-def check_with(folder, *arguments, binaries=None, more=(), stdout=subprocess.PIPE):
-    """What it said and its exit status, and the stages of the one report."""
-    environment = {**os.environ, "PATH": f"{folder}/path:{os.environ['PATH']}"}
-    environment.pop("HOME", None)
-    environment.pop("XDG_CACHE_HOME", None)
-    done = subprocess.run(["sh", ROOT / "scripts/gpu-check.sh", *arguments, "--binaries",
-                           binaries or folder / "binaries", "--out", folder / "out", *more], text=True,
-                          stdout=stdout, stderr=subprocess.PIPE, env=environment)
-    found = [json.loads(path.read_text()) for path in (folder / "out").glob("h200-*.json")]
-    assert len(found) < 2, found
-    return done, {stage["name"]: stage["result"] for stage in found[0]["stages"]} if found else None
+def planned(said, part):
+    """({stage: seconds, those at once as one}, all) of the line that a part begins with."""
+    line = next(line for line in said.splitlines() if line.startswith(f"{part}, in seconds by estimate: "))
+    stages, all_of_them, most = re.fullmatch(r"\w+, .*?: (.*); in all (\d+) of at most (\d+)", line).groups()
+    found = {name: int(seconds) for name, seconds in (stage.rsplit(" ", 1) for stage in stages.split(", "))}
+    assert sum(found.values()) == int(all_of_them) <= int(most) == MOST[part], line
+    return found, int(all_of_them)
 
 
-def log_of(folder):
-    """What each stage said."""
-    (log,) = (folder / "out").glob("h200-*.log")
-    parts = re.split(r"(?m)^==== ([a-z-]+)\n", log.read_text())[1:]
-    return dict(zip(parts[::2], parts[1::2]))
+def limits(machine):
+    """[(seconds, command)] of what `timeout` was to end."""
+    lines = [line.split(" ", 3) for line in (machine.folder / "limits").read_text().splitlines()]
+    return [(int(seconds), command) for _, _, seconds, command in lines]
 
 
-def test_stages(folder):
-    stand_ins(folder)
-    done, stages = check_with(folder, "--stages", "device-properties,conformance,engines,loss-curves")
+def bench_calls(machine):
+    """The arguments of every call of bench-gpu, as that reads them, with the limit that ends it."""
+    loader = importlib.machinery.SourceFileLoader("bench_gpu_script", str(ROOT / "scripts/bench-gpu"))
+    script = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(script)
+    for limit, command in limits(machine):
+        if "/bench-gpu " in command:
+            words = command.split("bench-gpu ")[1].split()
+            budget = int(words[words.index("--budget") + 1])
+            with mock.patch.object(sys, "argv", ["bench-gpu", *words]):
+                yield limit, budget, script.parse()
+
+
+# ---- scenarios ----
+
+
+def test_rehearsal(folder):
+    """Both calls as they are meant: each to its end, in time, with what it is for."""
+    machine = Machine(folder)
+    with tarfile.open(folder / "pack.tar.xz", "w:xz") as pack:
+        pack.add(folder / "binaries", ".")
+    calls, every, took = {}, {}, 0
+    for part in MOST:
+        (folder / "limits").unlink(missing_ok=True)
+        calls[part], stages = machine.check(part, binaries=folder / "pack.tar.xz")
+        assert calls[part].returncode == 0 and not calls[part].stderr, calls[part]
+        assert set(results(stages).values()) == {"pass"}, stages
+        estimates, seconds = planned(calls[part].stdout, part)
+        took += seconds + START
+        names = [name for name in stages if name not in every]
+        assert sorted(names) == sorted(name for group in estimates for name in group.split("+") if name != "start"), names
+        every.update(stages)
+        for limit, budget, args in bench_calls(machine):
+            assert budget + 30 < limit, (part, limit, budget)
+            assert {"fixed", "torch", "torch-graphs", "fp16"} <= set(args.contestants), args
+        # All verdicts once more, in few lines, at the end.
+        last = calls[part].stdout.split("== all verdicts")[1].splitlines()[1:]
+        assert len(last) == len(names) and all(line.startswith("pass") for line in last), last
+    assert took <= BOTH, took
+    assert args.end_to_end and not args.no_check and {"stock", "torch-compile"} <= set(args.contestants), args
+    assert sorted(path.name for path in machine.out.iterdir()) == [
+        "clocks.txt", "gpu-check.json", "gpu-check.md", "logs.txt", "verdicts.txt"], list(machine.out.iterdir())
+
+    # What ran, and how. The second call has the results of both.
+    record = json.loads((machine.out / "gpu-check.json").read_text())
+    assert record["card"] == CARD and set(record["bench"]) == {"tiny", "yolov3", "all"}, record
+    assert record["device_properties"] == {"deviceName": CARD}, record
+    assert every["conformance"][1] == "11 of 11 pass" and every["sanitizers"][1] == "10 of 10 pass", every
+    said = {name: machine.log(name) for name in ("conv.conv_forward", "reported.IMAGE_FORWARD=1:conv_forward_of",
+                                                 "memcheck.conv.conv_forward_of_images", "racecheck.losses")}
+    assert said["conv.conv_forward"] == "1,, conv conv_forward\n", said
+    assert said["reported.IMAGE_FORWARD=1:conv_forward_of"] == "1,,1 conv conv_forward_of\n", said
+    assert re.match("========= 1 --kernel-name kns=ampk_ .*--tool memcheck .*_gpu_conv conv_forward_of_images\n",
+                    said["memcheck.conv.conv_forward_of_images"]), said
+    assert re.match("========= 1 .*--tool racecheck .*_gpu_losses\n", said["racecheck.losses"]), said
+    raced = re.findall(r"(?m)^==== racecheck\.(.*)\.log$", (machine.out / "logs.txt").read_text())
+    assert sorted(raced) == ["batchnorm", "batchnorm_pool", "losses"], raced  # cuDNN is not called there
+    # A call for another card has no results of this one.
+    make_executable(folder / "path/nvidia-smi", STANDINS["path/nvidia-smi"].replace(CARD, "NVIDIA T4"))
+    _, stages = machine.check("second")
+    assert list(stages) == ["sanitizers", "bench-all"], stages
+
+
+def test_failures(folder):
+    """What fails is named with its words, and does not keep the rest from running; a forced way is reported only."""
+    machine = Machine(folder, {
+        "test_conformance_gpu_copy": "echo FAILED it: 3 checks; exit 1",
+        "test_conformance_gpu_conv": '[ "$AMPK_CUDA_EPILOGUE_SUMS" != 1 ] || { echo wrong sums; exit 1; }',
+        "invariants": "echo two runs differ; exit 1", "processes": "echo no mpirun in the PATH; exit 77",
+        "bench-yolov3": "echo Not measured: torch; exit 75"})
+    done, stages = machine.check()
     assert done.returncode == 1, done
-    assert stages == {"device-properties": "pass", "conformance": "FAIL", "loss-curves": "FAIL",
-                      "engines": "pass"}, (stages, done)
-    said = log_of(folder)
-    assert "this one is broken" in said["conformance"], said
-    # Each way by itself: one that is wrong does not hide the others.
-    ways = ("\nconv\n1,,,,: conv \nside-stream\n1,1,,,: conv conv_backward\n"
-            "epilogue-sums\n1,,1,,: conv conv_forward\n"
-            "gradient-sums\n1,,,1,: conv conv_backward_summed\n"
-            "image-forward\n1,,0,,1: conv conv_forward_of\ncopy\n")
-    assert ways in said["conformance"], said
-    assert said["conformance"].endswith(": 15 without an error, 3 with errors\n\n"), said
-    names = [line for line in said["engines"].splitlines() if "conv " in line]  # by timed plans
-    assert names == [f",,,,: conv {name}" for name in ("conv_backward", "conv_forward", "conv_bias")], said
-    assert "2 failures, 0 cut off" in done.stdout, done
-    done, _ = check_with(folder, "--stages", "benchmark")
-    assert done.returncode == 1 and 'no stage "benchmark"' in done.stderr, done
-    (folder / "binaries/tests/wrong_sums").touch()
-    check_with(folder, "--stages", "conformance")
-    assert "epilogue-sums: exit status 1\ngradient-sums\n" in log_of(folder)["conformance"], log_of(folder)
+    assert results(stages) == {
+        "device": "pass", "smoke": "pass", "conformance": "FAIL", "losses.fp16": "pass", "losses.bf16": "pass",
+        "invariants": "FAIL", "processes": "skipped", "profile": "pass", "bench-tiny": "pass",
+        "bench-yolov3": "cut off"}, stages  # and no second part
+    assert stages["conformance"][1] == (
+        "9 of 11 pass; wrong: copy(1); ways that a contest would leave out: EPILOGUE_SUMS=1:conv_forward_with(1)"), stages
+    assert "\n== copy(1)\nFAILED it: 3 checks\n" in done.stdout and "wrong sums" not in done.stdout, done.stdout
+    assert "END first: 2 failures, 1 cut off" in done.stdout, done.stdout
+    assert stages["processes"][1] == "no mpirun in the PATH", stages
+    page = (machine.out / "gpu-check.md").read_text()
+    assert "| invariants | FAIL |" in page and page.count("# Training steps on") == 1, page
+
+    # A forced way alone is no failure, nor is PyTorch's.
+    for name in ("test_conformance_gpu_copy", "invariants"):
+        (folder / "does" / name).unlink()
+    done, stages = machine.check("first")
+    assert done.returncode == 75 and results(stages)["conformance"] == "pass", (done, stages)
 
 
-EVERY_STAGE = ["device-properties", "conformance", "bench", "invariants", "loss-curves", "processes", "profile",
-               "memcheck", "racecheck", "engines", "leaky-slope"]
+def test_ladder(folder):
+    """A small net that fails ends the call, after a look at which way it is; so does yolov3-tiny's bench not."""
+    small = '[ "$AMPK_CUDA_IMAGE_GRADIENT" = 0 ] && { echo fine; exit; }\necho an illegal access >&2; exit 1'
+    machine = Machine(folder, {"bench_step": small})
+    done, stages = machine.check("first")
+    assert done.returncode == 1 and results(stages) == {"device": "pass", "smoke": "FAIL"}, (done, stages)
+    ways = dict(re.findall(r"the small net with (\S+): exit status (\d); ", done.stdout))
+    assert len(ways) == 6 and [way for way in ways if ways[way] == "0"] == ["AMPK_CUDA_IMAGE_GRADIENT=0"], ways
+    assert "--kernel-name kns=ampk_" in (machine.out / "memcheck.txt").read_text()
 
-
-def test_all_stages(folder):
-    """What shows most comes first; an argument for bench-gpu replaces the usual one."""
-    stand_ins(folder)
-    done, stages = check_with(folder, "--budget", "1020", more=["--", "--models", "small160"])
-    assert list(stages) == EVERY_STAGE and "left out" not in done.stdout, (stages, done)
-    assert done.returncode == 1 and "gpu-check" not in done.stderr, done
-    assert "small160, batch 16: fp16 failed" in done.stdout, done
-    assert "small160, batch 16: torch-graphs failed" not in done.stdout, done  # not ours
-    assert "small160, batch 16: fixed failed" in done.stdout, done
-
-
-def seconds_of_plan(said):
-    line = next(line for line in said.splitlines() if line.startswith("plan, in seconds by estimate: "))
-    stages, total, budget = re.fullmatch(r"plan, .*?: (.*); (\d+) of (\d+)", line).groups()
-    planned = {name: int(seconds) for name, seconds in (part.split() for part in stages.split(", "))}
-    assert sum(planned.values()) == int(total), line
-    return planned, int(total), int(budget)
-
-
-def test_plan(folder):
-    """The usual plan fits nine minutes with a fifth to spare; what does not fit is named with its command."""
-    stand_ins(folder)
-    (folder / "kept.plans").write_text("darknet-amp plans, version 1\n0\tkey\tvalue\n")
-    done, stages = check_with(folder, "--plans", folder / "kept.plans", more=["--", "--models", "small160"])
-    planned, total, budget = seconds_of_plan(done.stdout)
-    assert total <= .8 * budget and budget <= 540, done.stdout
-    out = [name for name in EVERY_STAGE if name not in planned]
-    assert [name for name in stages if stages[name] == "skipped"] == out and out, (stages, planned)
-    (plans,) = (folder / "out").glob("*.plans")
-    command = (f"sh scripts/gpu-check.sh --plans {plans} --binaries {folder}/binaries --out {folder}/out --stages "
-               + ",".join(out))
-    assert f"left out: {' '.join(out)}; they run with\n    {command}\n" in done.stdout, done.stdout
-    (record,) = (folder / "out").glob("h200-*.json")
-    reasons = {stage["name"]: stage["reason"] for stage in json.loads(record.read_text())["stages"]}
-    assert all(reasons[name].endswith(f"--stages {name}") for name in out), reasons
-    done, stages = check_with(folder, "--stages", ",".join(out), "--plans", plans)  # that command
-    planned, total, budget = seconds_of_plan(done.stdout)
-    assert list(planned) == out and total <= .8 * budget, done.stdout
-    done, _ = check_with(folder, "--quick", more=["--", "--models", "small160"])
-    planned, total, budget = seconds_of_plan(done.stdout)
-    assert total <= .8 * budget and budget <= 420 and "left out" not in done.stdout, done.stdout
-    # As it was asked for.
-    done, _ = check_with(folder, "--quick", "--budget", "9", more=["--", "--models", "small160"])
-    assert "sh scripts/gpu-check.sh --quick --plans " in done.stdout, done.stdout
-    assert "--stages conformance,bench,loss-curves,leaky-slope -- --models small160\n" in done.stdout, done.stdout
-
-
-def test_first_import(folder):
-    """PyTorch, whose first import may take a minute, is read while the stages before bench run."""
-    stand_ins(folder)
-    make_executable(folder / "path/python3", f"""#!/bin/sh
-[ "$*" != "-c import torch" ] || exec touch {folder}/imported
-exec {sys.executable} "$@"
-""")
-    make_executable(folder / "binaries/tests/gpu_device_properties", f"""#!/bin/sh
-for i in $(seq 300); do [ ! -e {folder}/imported ] || exit 0; sleep .1; done
-exit 1
-""")
-    arguments = ["--budget", "500", "--stages"]
-    _, stages = check_with(folder, *arguments, "device-properties,bench", more=["--", "--models", "small160"])
-    assert stages["device-properties"] == "pass", stages
-    (folder / "imported").unlink()
-    check_with(folder, *arguments, "leaky-slope")
-    assert not (folder / "imported").exists()  # of no use there
-
-
-def test_written_after_each_stage(folder):
-    """What a run that is ended has said and written: here the second stage looks for the first one's."""
-    stand_ins(folder)
-    make_executable(folder / "binaries/tests/gpu_leaky_slope", f"""#!/bin/sh
-grep '^device-properties  *pass' {folder}/said && grep '"device-properties".*"pass"' {folder}/out/h200-*.json &&
-    grep device-properties {folder}/out/h200-*.md && grep deviceName {folder}/out/h200-*.log
-""")
-    with open(folder / "said", "w") as said:
-        check_with(folder, "--stages", "device-properties,leaky-slope", stdout=said)
-    assert "0 failures, 0 cut off" in (folder / "said").read_text(), log_of(folder)
-
-
-def test_hang(folder):
-    """What the last program tried when it was ended is in the plans, whoever takes them up; what is damaged is not."""
-    stand_ins(folder)
-    (folder / "kept.plans").write_text("darknet-amp plans, version 1\n0\tkey\tvalue\n")
-    for name, text in (("0", ""), ("1", "2ac583b951c9cd3f\tA GPU, 9.0; forward; cudnn 5=0\t"),
-                       ("2", "2ac583b951c9cd3f\tA GPU, 9.0; forward; cudnn 6=0\t"), ("3", "nothing")):
-        make_executable(folder / f"slot{name}", text)
-    make_executable(folder / "binaries/tests/gpu_leaky_slope",
-                    "#!/bin/sh\nfor i in 0 1 2 3; do "
-                    f"cp {folder}/slot$i $XDG_CACHE_HOME/darknet-amp/plans.trying.$i; done\n")
-    check_with(folder, "--stages", "leaky-slope", "--plans", folder / "kept.plans")
-    (plans,) = (folder / "out").glob("*.plans")
-    assert plans.read_text() == ("darknet-amp plans, version 1\n0\tkey\tvalue\n"
-                                 "cfa2c791469abc90\tA GPU, 9.0; forward; cudnn 5=0\tfaulted\n"), plans.read_text()
+    machine = Machine(folder / "other", {"bench-tiny": "echo bench-gpu: fixed failed; exit 1"})
+    done, stages = machine.check("first")
+    assert done.returncode == 1 and stages["bench-tiny"] == ("FAIL", "bench-gpu: fixed failed"), stages
+    assert results(stages)["bench-yolov3"] == "pass" and done.stdout.count("the small net with ") == 6, done.stdout
+    assert len(list(machine.out.iterdir())) <= 8
 
 
 def test_missing_library(folder):
-    """It ends what needs it, and nothing else."""
-    stand_ins(folder)
-    (folder / "missing").write_text("libdarknet.so")
-    done, ended = check_with(folder, "--stages", "device-properties")
-    assert ended == {"device-properties": "pass"}, (ended, done)
-    stages = ["--stages", "device-properties,conformance,memcheck,engines,leaky-slope", "--budget", "900"]
-    (folder / "missing").write_text("gpu_leaky_slope")
-    done, ended = check_with(folder, *stages)
-    assert ended["device-properties"] == "pass" and ended["leaky-slope"] == "skipped", (ended, done)
-    assert "not found: libcudnn.so.9 ; install" in done.stdout and "not complete: leaky-slope" in done.stdout, done
-    (folder / "missing").write_text("gpu_copy")
-    shutil.rmtree(folder / "out")
-    done, ended = check_with(folder, *stages)
-    assert ended == {"device-properties": "pass", "conformance": "cut off", "memcheck": "cut off", "engines": "pass",
-                     "leaky-slope": "pass"} and done.returncode == 75, (ended, done)
-    assert "; cannot start: copy (without libcudnn.so.9 )" in log_of(folder)["conformance"], log_of(folder)
-    (folder / "missing").write_text(".")
-    shutil.rmtree(folder / "out")
-    _, ended = check_with(folder, *stages)
-    assert set(ended.values()) == {"skipped"}, ended
+    """It is looked for; where it is nowhere, that is said, and nothing is run. Here tar knows no xz."""
+    machine = Machine(folder, {
+        "ldd": '[ "$LD_LIBRARY_PATH" != "${LD_LIBRARY_PATH%/far/lib}" ] || echo "libcudnn.so.9 => not found"'},
+        {"path/tar": "echo no xz >&2\nexit 2\n"})
+    with tarfile.open(folder / "pack.tar.xz", "w:xz") as pack:
+        pack.add(folder / "binaries", ".")
+    done, stages = machine.check("second", binaries=folder / "pack.tar.xz")
+    assert done.returncode == 75 and results(stages) == {"libraries": "cut off"} and not done.stderr, (done, stages)
+    assert stages["libraries"][1].startswith("not found: libcudnn.so.9 : install"), stages
+    (folder / "does/find").write_text("echo /far/lib/libcudnn.so.9.19.0\n")
+    done, stages = machine.check("second")
+    assert done.returncode == 0 and "libraries" not in stages, (done, stages)
+    assert "missing libcudnn.so.9; found: /far/lib/libcudnn.so.9.19.0\n" in done.stdout, done.stdout
 
 
-def test_without_mpi(folder):
-    """One stage is skipped, whatever of MPI is missing."""
-    stand_ins(folder)
-    stages = ["--stages", "device-properties,processes"]
-    skipped = {"device-properties": "pass", "processes": "skipped"}
-    done, ended = check_with(folder, *stages)
-    assert ended == skipped and "built without MPI: no libdarknet_amp_mpi.so" in done.stdout, done
-    make_executable(folder / "binaries/lib/darknet-amp/libdarknet_amp_mpi.so", "")
-    make_executable(folder / "path/mpirun", "")
-    (folder / "missing").write_text("amp_mpi")
-    done, ended = check_with(folder, *stages)
-    assert ended == skipped and "libdarknet_amp_mpi.so needs libcudnn.so.9" in done.stdout and not done.returncode, done
+def test_no_sanitizer(folder):
+    machine = Machine(folder)
+    (folder / "path/compute-sanitizer").unlink()
+    here = f"{folder}/path:/usr/bin:/bin"
+    if shutil.which("compute-sanitizer", path=f"{here}:{ROOT}/build/toolkit/nvidia/cu13/bin"):
+        print("compute-sanitizer is among this machine's programs: what is without it is not tested")
+        return
+    done, stages = machine.check("second", PATH=here, CUDA_HOME="/nowhere")
+    assert stages["sanitizers"] == ("skipped", "compute-sanitizer is not here") and done.returncode == 0, (stages, done)
 
 
-def test_benches(folder):
-    """What is before bench leaves it the time; runs of other contestants are beside each other."""
-    stand_ins(folder)
-    make_executable(folder / "binaries/tests/gpu_device_properties",
-                    "#!/bin/sh\necho until $AMP_END at $(date +%s)\n")
-    arguments = ["--budget", "500", "--stages", "device-properties,bench"]
-    more = ["--", "--no-check", "--models", "small160", "--contestants"]
-    check_with(folder, *arguments, more=[*more, "fixed,fp16"])
-    end, now = map(int, re.findall(r"\d+", log_of(folder)["device-properties"]))
-    assert 0 < end - now <= 500 - 280, (end, now)
-    for contestants in ("fixed", "fp16,fixed"):
-        check_with(folder, *arguments[:-1], "bench", more=[*more, contestants])
-    (record,) = (folder / "out").glob("h200-*.json")
-    runs = json.loads(record.read_text())["bench"]["runs"]
-    assert [sorted(run["failed"]) for run in runs] == [["fixed", "fp16"], ["fixed"]], runs
-
-
-def test_ended_after_a_disagreement(folder):
-    """A bench that was ended, or had no time, after it found wrong gradients has failed."""
-    stand_ins(folder)
-    said = gpu_report.bench_report.error_lines("m", {"fp16": {"disagrees": ["weights 0"]}})
-    make_executable(folder / "path/python3", f"""#!/bin/sh
-case "$*" in *bench-gpu*) echo '  {said[0].strip()}'; exit 75 ;; esac
-exec {sys.executable} "$@"
-""")
-    done, stages = check_with(folder, "--stages", "bench")
-    assert done.returncode == 1 and stages == {"bench": "FAIL"}, (stages, done)
-
-
-def test_joined():
-    """A run made again replaces itself, however either ended; a comparison is not lost to a run without."""
-    def record(failed, errors):
-        run = {"model": "m", "batch": 4, "asked": ["fixed", "torch"], "contestants": {}, "failed": failed}
-        return {"stages": [], "bench": {"errors": errors, "runs": [run]}}
-
-    compared, alone = {"fp16": {"heads": 0.1, "disagrees": []}}, {"all": {"failed": "no", "disagrees": []}}
-    both = gpu_report.add_to(record({}, {"m": compared}), record({"torch": "no"}, {"m": alone, "n": alone}))["bench"]
-    assert [run["failed"] for run in both["runs"]] == [{"torch": "no"}], both
-    assert both["errors"] == {"m": compared, "n": alone}, both
-
-
-def test_sanitizer(folder):
-    """Our kernels, by their name, in every program; each has its part of the time, the hardest three parts."""
-    stand_ins(folder)
-    make_executable(folder / "path/timeout", f"""#!/bin/sh
-[ "$4" != {folder}/path/compute-sanitizer ] || echo asked for $3 s
-exec {shutil.which("timeout")} "$@"
-""")
-    make_executable(folder / "path/compute-sanitizer", SANITIZER +
-                    "case $* in *_copy*) echo FAILED it: 3; exit 9;; *memcheck*_conv) exec sleep 60;; esac\n")
-    make_executable(folder / "binaries/tests/test_conformance_gpu_image_gradient", "#!/bin/sh\n")
-    done, stages = check_with(folder, "--budget", "24", "--stages", "racecheck,memcheck")
-    assert done.returncode == 1 and stages == {"memcheck": "FAIL", "racecheck": "skipped"}, (stages, done)
-    said = log_of(folder)["memcheck"]
-    assert said.endswith("memcheck: 5 without an error, 1 with errors; stopped before their end: conv\n\n"), said
-    lines = [line for line in said.splitlines() if line.startswith("=========")]
-    assert all("--tool memcheck --kernel-name kns=ampk_" in line for line in lines), said
-    assert "small.cfg none --gpu 0" in lines[0], said
-    assert all(line.startswith("========= 1 ") for line in lines[1:4]), said
-    assert [line.split("_gpu_")[-1] for line in lines[1:]] == [
-        "conv conv_forward_of_large_images", "image_gradient conv_bn_backward_of_several_tiles_a_warp",
-        "conv conv_forward_of_images", "conv", "copy", "image_gradient"], said
-    assert "copy: exit status 9" in said and "\nFAILED it: 3\n" in said, said  # beside a program that never ends
-    assert re.search(r"(?m)^seed \d+$", said), said
-    _, stages = check_with(folder, "--budget", "303", "--stages", "racecheck")
-    said = log_of(folder)["racecheck"]
-    assert stages["racecheck"] == "FAIL" and "bench_step" not in said and "image_gradient" in said, said
-    parts = [int(seconds) / 300 for seconds in re.findall(r"asked for (\d+) s", said)]  # nobody needs his
-    assert all(.8 * part < asked <= part for asked, part in zip(parts, (3 / 10, 3 / 7, 1 / 4, 1 / 3, 1 / 2, 1))), parts
-    make_executable(folder / "path/compute-sanitizer", "#!/bin/sh\n")
-    _, stages = check_with(folder, "--stages", "racecheck")
-    assert stages["racecheck"] == "FAIL", stages  # what is known is not lost to a sanitizer that is too old
-    assert "cannot choose kernels by name" in log_of(folder)["racecheck"], log_of(folder)
-
-
-def test_added_to(folder):
-    """A second run on the same day has its stages beside those of the first, and their words."""
-    stand_ins(folder)
-    (folder / "kept.plans").write_text("darknet-amp plans, version 1\n0\tkey\tvalue\n")
-    check_with(folder, "--stages", "device-properties,racecheck", "--plans", folder / "kept.plans")
-    make_executable(folder / "binaries/tests/gpu_device_properties", "#!/bin/sh\nexit 75\n")
-    done, _ = check_with(folder, "--stages", "device-properties")
-    assert done.returncode == 75, done
-    make_executable(folder / "binaries/tests/gpu_leaky_slope", "#!/bin/sh\necho FAILED it: 1\nexit 75\n")
-    (folder / "more.plans").write_text("darknet-amp plans, version 1\n1\tkey\tbetter\n2\tnew\tvalue\n")
-    done, stages = check_with(folder, "--stages", "device-properties,leaky-slope", "--plans",
-                              folder / "more.plans")
-    assert stages == {"device-properties": "cut off", "racecheck": "FAIL", "leaky-slope": "FAIL"}, stages
-    assert "1 failures, 1 cut off" in done.stdout, done
-    assert set(log_of(folder)) == set(stages), log_of(folder)
-    (plans,) = (folder / "out").glob("h200-*.plans")
-    assert plans.read_text() == ("darknet-amp plans, version 1\n1\tkey\tbetter\n2\tnew\tvalue\n"), plans
-    done, _ = check_with(folder, "--plans", folder / "none")
-    assert done.returncode == 1 and "no plans in" in done.stderr, done
-
-
-def test_cut_off(folder):
-    """What there is no time for is named; what went wrong before counts."""
-    stand_ins(folder)
-    environment = {**os.environ, "AMP_BINARIES": folder / "binaries", "AMP_WORK": folder}
-
-    def stage(*arguments, seconds):
-        return subprocess.run(["sh", ROOT / "scripts/gpu-stage.sh", *arguments], text=True,
-                              capture_output=True,
-                              env={**environment, "AMP_END": str(int(time.time()) + seconds)})
-
-    make_executable(folder / "binaries/tests/test_conformance_gpu_copy", "#!/bin/sh\nexec sleep 60\n")
-    make_executable(folder / "binaries/tests/test_conformance_gpu_pool", "#!/bin/sh\n")
-    done = stage("conformance", "1", "0", seconds=15)
-    assert done.returncode == 75, done
-    assert done.stdout.endswith("programs: 5 without an error, 0 with errors; stopped before their end: copy; "
-                                "no time for pool\n"), done
-    done = stage("engines", seconds=3)
-    assert done.returncode == 75 and "no time for conv_backward conv_forward conv_bias" in done.stdout, done
+def test_time_runs_out(folder):
+    """Where a program hangs is seen before it is ended. A bench that never ends is cut off, and what comes last has no
+    more than what is left of the call."""
+    machine = Machine(folder, {
+        "test_conformance_gpu_batchnorm": "exec sleep 1000",
+        "bench-tiny": f"echo '  {bench_report.error_lines('m', {'fp16': {'disagrees': ['w 0']}})[0].strip()}'; exec sleep 1000",
+        "bench-yolov3": "exec sleep 1000"}, FAST)
+    done, stages = machine.check("first")
+    assert stages["conformance"][0] == "cut off" and "; cut off: batchnorm" in stages["conformance"][1], stages
+    assert "== batchnorm\nit stands in ampk_kernel\n" in (machine.out / "hang.txt").read_text()
+    assert results(stages)["bench-yolov3"] == "cut off", stages
+    before = int(re.search(r"(?m)^ *(\d+) s  .*bench-tiny: ", done.stdout)[1])
+    left = [seconds for seconds, command in limits(machine) if "bench-yolov3.json" in command]
+    assert all(seconds <= MOST["first"] - before < 160 for seconds in left), (left, before)
+    # What it had said was wrong counts, if there was time for it to begin.
+    assert stages["bench-tiny"][0] == ("cut off" if stages["bench-tiny"][1] == "no time left" else "FAIL"), stages
+    assert done.returncode == (1 if stages["bench-tiny"][0] == "FAIL" else 75), done
 
 
 def test_fault(folder):
-    """A stage is run again where that leaves out what made the device fault, and only there."""
-    stand_ins(folder)
-    probe = folder / "binaries/tests/gpu_leaky_slope"
-    for ends, said, result in (("it is left out from the next start on: start again", 2, "pass"),
-                               ("it is broken", 1, "FAIL")):
-        make_executable(probe, f"""#!/bin/sh
-echo begun
-[ -e {folder}/faulted ] && exit 0
-touch {folder}/faulted
-echo "{ends}" >&2
-exit 134
-""")
-        (folder / "faulted").unlink(missing_ok=True)
-        shutil.rmtree(folder / "out", ignore_errors=True)
-        _, stages = check_with(folder, "--stages", "leaky-slope")
-        assert stages == {"leaky-slope": result}, stages
-        assert log_of(folder)["leaky-slope"].count("begun") == said, log_of(folder)
+    """A stage is run again where that leaves out an engine that made the device fault, and only there."""
+    fault = 'echo begun\n[ ! -e $FOLDER/{0} ] || exit 0\ntouch $FOLDER/{0}\necho "{1}" >&2; exit 1'
+    machine = Machine(folder, {
+        "invariants": fault.format("i", "it failed; left out from the next start on: start again"),
+        "profile": fault.format("p", "it is broken")})
+    done, stages = machine.check("first")
+    assert results(stages)["invariants"] == "pass" and results(stages)["profile"] == "FAIL", (stages, done)
 
 
-def test_unpacking(folder):
-    """A tarball, also where tar knows no xz."""
-    stand_ins(folder)
-    with tarfile.open(folder / "pack.tar.xz", "w:xz") as pack:
-        pack.add(folder / "binaries", ".")
-    make_executable(folder / "path/tar", "#!/bin/sh\necho tar: no xz >&2\nexit 2\n")
-    done, stages = check_with(folder, "--stages", "device-properties", binaries=folder / "pack.tar.xz")
-    assert done.returncode == 0 and stages == {"device-properties": "pass"}, done
+def test_hang(folder):
+    """What the last program tried when it was ended is in the plans, whoever takes them up, also after a failure; what
+    is damaged is not."""
+    tried = {"0": "", "1": "2ac583b951c9cd3f\tA GPU, 9.0; forward; cudnn 5=0\t",
+             "2": "2ac583b951c9cd3f\tA GPU, 9.0; forward; cudnn 6=0\t", "3": "nothing"}
+    for name, text in tried.items():
+        (folder / f"plans.trying.{name}").write_text(text)
+    machine = Machine(folder, {"bench_step": f"cp {folder}/plans.trying.* $XDG_CACHE_HOME/darknet-amp/; exit 1"})
+    (folder / "kept.plans").write_text("darknet-amp plans, version 1\n0\tkey\tvalue\n")
+    done, _ = machine.check("first", "--plans", folder / "kept.plans")
+    kept = machine.out / "plans"
+    assert done.returncode == 1 and kept.read_text() == (
+        "darknet-amp plans, version 1\n0\tkey\tvalue\n"
+        "cfa2c791469abc90\tA GPU, 9.0; forward; cudnn 5=0\tfaulted\n"), (kept.read_text(), done)
+    (folder / "does/bench_step").write_text('cat "$XDG_CACHE_HOME/darknet-amp/plans"\n')
+    kept = shutil.copy(kept, folder / "again.plans")
+    shutil.rmtree(folder / "cache")
+    machine.check("first", "--plans", kept)
+    assert machine.log("smoke").endswith("\tA GPU, 9.0; forward; cudnn 5=0\tfaulted\ntrained\n"), machine.log("smoke")
+    done, _ = machine.check("first", "--plans", folder / "none")
+    assert done.returncode == 1 and "no plans in" in done.stderr, done
+
+
+def test_refused(folder):
+    """One line, and nothing else."""
+    machine = Machine(folder)
+    done, _ = machine.check(CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 77 and len(done.stdout.splitlines()) == 1 and not done.stderr, done
+    assert done.stdout.startswith("SKIPPED gpu-check: no NVIDIA GPU here"), done
+    done, _ = machine.check("--fast")
+    assert done.returncode == 1 and 'unknown argument "--fast"' in done.stderr, done
+    (folder / "binaries/tests/test_conformance_gpu_conv").unlink()
+    done, _ = machine.check()
+    assert done.returncode == 1 and "build the target gpu_check_programs" in done.stderr, done
+    assert not machine.out.exists()
+
+
+# ---- what it is made of ----
+
+
+def test_names(_):
+    """The tests of conformance programs that the script names are there."""
+    script, *programs = ((ROOT / path).read_text() for path in
+                         ("scripts/gpu-check.sh", "tests/kernels/conv.c", "tests/kernels/image_gradient.c"))
+    tests = re.findall(r"AMP_TEST\((\w+)\)", "".join(programs))
+    named = re.findall(r"[:.](conv_\w+)", script)
+    assert {"conv_forward_with", "conv_bn_backward_of_several_tiles_a_warp"} <= set(named), named
+    assert [name for name in named if not any(name in test for test in [*tests, "conv_update"])] == [], tests
+    ways = set(re.findall(r"AMPK_CUDA_(\w+)=|reported\.(\w+)=", script))
+    context = (ROOT / "kernels/cuda/runtime/context.h").read_text()
+    assert len(ways) > 4 and all("AMPK_CUDA_" + "".join(way) in context for way in ways), ways
+
+
+def test_damaged(folder):
+    """A record that was cut off is left out; so is none of the rest."""
+    for name, text in (("card", f"{CARD}, 580\n"), ("stages-first", "smoke\tpass\t2\ta | b\n"),
+                       ("bench-tiny.json", "cut o"), ("losses-fp16.json", '{"fp16": [1, 2]}')):
+        (folder / name).write_text(text)
+    done = subprocess.run([sys.executable, ROOT / "scripts/gpu_report.py", folder, folder / "plans", folder, folder / "out"],
+                          text=True, capture_output=True)
+    record = json.loads((folder / "out/gpu-check.json").read_text())
+    assert done.returncode == 0 and "bench-tiny.json: not JSON" in done.stderr, done
+    assert record["bench"] == {} and record["losses"] == {"fp16": {"fp16": [1, 2]}}, record
+    assert r"| smoke | pass | 2 | a \| b |" in (folder / "out/gpu-check.md").read_text()
+    assert not (folder / "out/plans").exists()
 
 
 def test_pack(folder):
-    """A build with OpenCV is refused; the pack says what was built."""
+    """A build with OpenCV is refused, as is a pack that is too large to carry; it says what was built."""
     for name in ("bin/bench_step", "bin/darknet", "lib/libdarknet.so", "lib/libdarknet_amp.so.1",
                  "tests/test_conformance_gpu_copy"):
         (folder / "build" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -419,15 +377,21 @@ def test_pack(folder):
 
     def pack(opencv, out):
         cache.write_text(f"AMP_OPENCV:BOOL={opencv}\nDARKNET_SOURCE_DIR:PATH={folder}\n")
-        return subprocess.run(["sh", ROOT / "scripts/gpu-pack.sh", folder / out, folder / "build"],
-                              text=True, capture_output=True)
+        return subprocess.run(["sh", ROOT / "scripts/gpu-pack.sh", folder / out, folder / "build"], text=True,
+                              capture_output=True, env={**os.environ, "PATH": f"{folder}/path:{os.environ['PATH']}"})
 
     done = pack("ON", "pack")
     assert done.returncode == 1 and "-DAMP_OPENCV=OFF" in done.stderr and not (folder / "pack").exists(), done
+    done = pack("OFF", "pack.tar.gz")
+    assert done.returncode == 1 and "a folder or NAME.tar.xz" in done.stderr, done
     assert pack("OFF", "pack.tar.xz").returncode == 0
     with tarfile.open(folder / "pack.tar.xz") as packed:
         assert packed.extractfile("./commit").read().strip(), packed.getnames()
         assert "./tests/test_conformance_gpu_copy" in packed.getnames(), packed.getnames()
+    make_executable(folder / "path/tar", '#!/bin/sh\ntruncate -s 61M "$4"\n')
+    done = pack("OFF", "large.tar.xz")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "61 MiB" in done.stderr, done
+    assert not (folder / "large.tar.xz").exists()
 
 
 DARKNET = f"""#!{sys.executable}
@@ -460,68 +424,21 @@ def test_recordings(folder):
 def test_other_weights(folder):
     """Another way to come by the same weights that has others is named."""
     make_executable(folder / "darknet", DARKNET.replace("CAN", "can").replace(
-        "bytes([1, ", 'bytes([__import__("os").environ.get("AMPK_CUDA_SIDE_STREAM") == "1", '))
+        "bytes([1, ", 'bytes([__import__("os").environ.get("AMPK_CUDA_UNRECORDED") == "1", '))
     done = subprocess.run([sys.executable, ROOT / "tests/gpu/invariants.py", folder / "darknet"],
                           text=True, capture_output=True)
-    assert done.returncode == 1 and "{'AMPK_CUDA_SIDE_STREAM': '1'} differs by" in done.stdout, done
+    assert done.returncode == 1 and "{'AMPK_CUDA_UNRECORDED': '1'} differs by" in done.stdout, done
     assert done.stdout.count("differ") == 1, done
 
 
-def test_report(folder):
-    stages = [("device-properties", "pass", "1", ""), ("conformance", "FAIL", "12", "2 programs failed"),
-              ("memcheck", "skipped", "0", "compute-sanitizer is not here")]
-    (folder / "stages").write_text("".join("\t".join(stage) + "\n" for stage in stages))
-    (folder / "device.json").write_text('{"deviceName": "NVIDIA H100 80GB HBM3"}')
-    (folder / "leaky_slope.json").write_text(
-        '{"forward": [{"engine": 2, "slope": "honoured"}, {"engine": 2, "slope": "ignored"}], '
-        '"backward": []}')
-    (folder / "bench.json").write_text("cut o")
-    out = folder / "out"
-    subprocess.run([sys.executable, ROOT / "scripts/gpu_report.py", folder, out], check=True,
-                   capture_output=True)
-    (page,), (record,) = out.glob("h100-80gb-hbm3-*.md"), out.glob("h100-80gb-hbm3-*.json")
-    record = json.loads(record.read_text())
-    assert record["stages"][1]["reason"] == "2 programs failed" and record["bench"] is None
-    text = page.read_text()
-    assert "| conformance | FAIL | 12 | 2 programs failed |" in text, text
-    assert "forward: honoured, ignored (2 plans); backward: no engine (0 plans)" in text, text
-
-
-def test_other_records(folder):
-    """A record of another commit is left alone, and so is what is no record."""
-    (folder / "stages").write_text("device-properties\tpass\t1\tbytes that are no UTF-8: ")
-    with open(folder / "stages", "ab") as stages:
-        stages.write(b"\xff, and \xe2\x80\xa8 that splits no line\n")
-    (folder / "device.json").write_text('{"deviceName": "NVIDIA H100 80GB HBM3"}')
-
-    def report():
-        done = subprocess.run([sys.executable, ROOT / "scripts/gpu_report.py", folder, folder / "out"],
-                              capture_output=True, text=True)
-        assert done.returncode == 0, done
-        return sorted((folder / "out").glob("*.json"), key=lambda path: (len(path.name), path.name))
-
-    (first,) = report()
-    assert len(report()) == 1
-    record = json.loads(first.read_text())
-    assert len(record["stages"]) == 1 and "\ufffd, and" in record["stages"][0]["reason"], record
-    (folder / "stages").write_text("device-properties\tskipped\t0\tno time\nbench\tskipped\t0\tno time\n")
-    report()
-    record = json.loads(first.read_text())
-    assert [stage["result"] for stage in record["stages"]] == ["pass", "skipped"], record
-    record["machine"]["commit"] = "another"
-    first.write_text(json.dumps(record))
-    assert len(report()) == 2 and json.loads(first.read_text()) == record
-    report()[1].write_text("{}")
-    assert len(report()) == 3 and report()[2].name.endswith("-3.json")
-
-
-test_no_gpu()
-test_arguments()
-test_names()
-test_joined()
-for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_plan, test_first_import,
-             test_written_after_each_stage, test_hang, test_ended_after_a_disagreement, test_missing_library,
-             test_without_mpi, test_benches,
-             test_sanitizer, test_added_to, test_cut_off, test_fault, test_unpacking, test_pack, test_report, test_other_records):
+def run(test):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))
+
+
+# Most of their time they wait.
+with concurrent.futures.ThreadPoolExecutor(7) as pool:
+    for ended in [pool.submit(run, test) for test in (
+            test_time_runs_out, test_rehearsal, test_failures, test_ladder, test_fault, test_hang, test_missing_library,
+            test_no_sanitizer, test_refused, test_names, test_damaged, test_pack, test_recordings, test_other_weights)]:
+        ended.result()

@@ -24,6 +24,7 @@ STANDINS = {
     "git": "printf 'a.c\\0'\n",
     "dpkg-query": "echo install ok installed\n",
     "nvcc": "echo compute_75\n",
+    "python3": 'what="$2 $3 cuobjdump"\n' + CALLED,
 }
 
 
@@ -53,7 +54,7 @@ def run(*arguments, fails="", says="broken", without=()):
 
 
 CPU = ["configure cpu", "build cpu", "test cpu"]
-CUDA = ["configure cuda", "build cuda", "test cuda"]
+CUDA = ["configure cuda", "build cuda", "pip install cuobjdump", "test cuda"]
 
 status, calls, said = run()
 assert status == 0 and calls == ["format", *CPU, *CUDA], (calls, said)
@@ -66,6 +67,8 @@ for part, fails, ran in (("formatting", "format", ["format", *CPU, *CUDA]),
     status, calls, said = run(fails=fails)
     assert status == 1 and calls == ran, (fails, calls, said)
     assert said.splitlines()[-1] == f"test.sh: FAILED: {part}", said
+status, calls, said = run(fails="pip install cuobjdump")  # then one test is skipped, and says so
+assert status == 0 and calls[-2:] == CUDA[-2:] and "pip could not load cuobjdump" in said, (calls, said)
 status, calls, said = run("--asan", "--tsan", fails="test asan")
 assert calls[-6:] == [f"{step} {preset}" for preset in ("asan", "tsan") for step in ("configure", "build", "test")]
 assert status == 1 and said.splitlines()[-1] == "test.sh: FAILED: preset asan", said
