@@ -16,9 +16,9 @@
  *  - a block of more than 1024 threads, a grid without blocks or with too many, more than 48 KiB of
  *    dynamic shared memory, more than 4 KiB of arguments
  *
- * Not emulated: blocks at the same time, threads at the same time between two barriers, caches,
- * speed. Shared memory that is not dynamic keeps what the block before left in it, and is not
- * counted.
+ * Not emulated: blocks at the same time, threads at the same time between two barriers (TSan
+ * reports what they share without an order: racecheck.h), caches, speed. Shared memory that is not
+ * dynamic keeps what the block before left in it, and is not counted.
  */
 #ifndef CUDA_EMULATION_H
 #define CUDA_EMULATION_H
@@ -197,17 +197,17 @@ emulation_mma(float (&d)[4], const float (&a)[8], const float (&b)[4])
         row[group + (i / 2 % 2) * 8][pair + i % 2 + i / 4 * 8] = a[i];
     for (unsigned i = 0; i < 4; i++)
         column[group][pair + i % 2 + i / 2 * 8] = b[i];
-    __any_sync(~0u, 1);
+    (void)__any_sync(~0u, 1);
     for (unsigned i = 0; i < 4; i++) {
         double sum = d[i];
         for (unsigned k = 0; k < 16; k++)
             sum += (double)row[group + i / 2 * 8][k] * column[pair + i % 2][k];
         d[i] = (float)sum;
     }
-    __any_sync(~0u, 1);
+    (void)__any_sync(~0u, 1);
 }
 
-/* ---- atomics of whole numbers; the orders are what a racecheck sees (racecheck.h) ---- */
+/* ---- atomics of whole numbers; their orders are for TSan (racecheck.h) ---- */
 
 /* Acquires and releases: with the __threadfence before it, the last block's turn comes so. */
 template <typename T> static inline T atomicAdd(T *p, T value)
