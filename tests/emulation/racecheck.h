@@ -50,7 +50,8 @@ static inline void give(char *token)
 
 /* The second call orders nothing. TSan has 255 clocks, which its threads lend each other, and
  * writes down whose a clock is only when something is given; without that it finds no stack for
- * what a thread of a larger block did next, and says nothing of its race. */
+ * what a thread of a larger block did next, and says nothing of its race. A race of a single pair
+ * of 1024 threads it may still miss, when the second has the clock that the first had. */
 static inline void take(char *token)
 {
     __tsan_acquire(token);
