@@ -38,7 +38,7 @@ STANDINS = {
 dmon*) echo clocks; exec sleep 1000 ;;
 esac
 """,
-    "path/compute-sanitizer": 'echo "========= $AMPK_CUDA_IMAGE_FORWARD $*"\n',
+    "path/compute-sanitizer": 'echo "========= $*"\n',
     "path/cuda-gdb": "echo it stands in ampk_kernel\n",
     "path/ldd": "true\n",
     "path/find": "true\n",
