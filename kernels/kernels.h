@@ -139,11 +139,6 @@ struct ampk_batchnorm {
     const float *scale, *bias;    /* gamma, beta */
     const float *mean, *variance; /* of this batch in training, else the rolling ones */
     enum ampk_bn_rule rule;
-    /* For bn_act_forward and bn_act_pool_forward. sums: what conv_forward returned. If it is not
-     * NULL, the operation first makes these statistics from the sums; mean and variance are those
-     * of the statistics. */
-    const float *sums;
-    const struct ampk_bn_statistics *statistics;
     /* For backward; NULL: none. Where it takes the sums of g and of g * (y - mean) itself, it goes
      * on with their means over the processes: dy is then that of the whole batch, and so are dscale
      * and dbias when the processes' are added up. Nothing is recorded then. */
@@ -434,16 +429,10 @@ struct ampk_backend {
     /* Gives every convolution of a list new weights. Call it after every change, before forward. */
     void (*conv_set_weights)(struct ampk_context *, const struct ampk_new_weights *, int count);
     /* y = conv(x), NHWC, without activation. If statistics is not NULL, it gets the statistics of
-     * y as bn_statistics computes them, and the result is NULL. Exception: where the library that
-     * computes y also sums it (CUDA, FP16), the result is its c sums of y and c sums of y^2, which
-     * stay until the convolution's next forward. The caller hands them to bn_act_forward or
-     * bn_act_pool_forward on y, which makes the statistics from them. They are FP32 sums without a
-     * shift, of y as stored or before rounding. Each rounding of such a sum changes the variance by
-     * about 2^-24 * (1 + mean^2 / variance) of itself. If all roundings over n values change it by
-     * more than 2^-21 * sqrt(n) times that bracket, the library's sums are not used. */
-    const float *(*conv_forward)(struct ampk_context *, struct ampk_conv *,
-                                 const struct ampk_tensor *x, const struct ampk_tensor *y,
-                                 const struct ampk_bn_statistics *, uint32_t *amax);
+     * y as bn_statistics computes them. */
+    void (*conv_forward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
+                         const struct ampk_tensor *y, const struct ampk_bn_statistics *,
+                         uint32_t *amax);
     /* y = activation(conv(x) + bias), with bias of k floats; y of any dtype and layout (detection
      * heads: FP32 NCHW). */
     void (*conv_bias_forward)(struct ampk_context *, struct ampk_conv *,
@@ -491,8 +480,7 @@ struct ampk_backend {
     /* ---- batch-norm and activation ---- */
     /* Statistics of every channel of y (NHWC) over n, h and w, of y AS STORED. The sums are FP32,
      * of y - shift and its square. shift is the rolling mean from before this call: sums about a
-     * value near the mean lose nothing to cancellation in the variance. (conv_forward may use
-     * other sums.) */
+     * value near the mean lose nothing to cancellation in the variance. */
     void (*bn_statistics)(struct ampk_context *, const struct ampk_tensor *y,
                           const struct ampk_bn_statistics *);
     /* out = activation(scale * x_hat(y) + bias) + add. add is a residual (NULL: none). add and out

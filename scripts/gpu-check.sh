@@ -173,17 +173,11 @@ check_task() {
     watch="compute-sanitizer --kernel-name kns=ampk_ --error-exitcode 9 --report-api-errors no --print-limit 5 --tool"
     case $1 in
     conv.*) set -- "$1" "${gpu}_conv" "${1#*.}" ;;
-    reported.leaky_slope) set -- "$1" "$binaries/tests/gpu_leaky_slope" ;;
-    reported.*)
-        way=${1#*.}
-        set -- "$1" env "AMPK_CUDA_${way%:*}" "${gpu}_conv" "${way#*:}"
-        ;;
     memcheck.* | racecheck.*)
         program=${1#*.}
         test=${program#*.}
         [ "$test" != "$program" ] || test=
-        # The two kernels of images are in no test's way unless they are forced.
-        set -- "$1" env AMPK_CUDA_IMAGE_FORWARD=1 $watch "${1%%.*}" "${gpu}_${program%%.*}" $test
+        set -- "$1" $watch "${1%%.*}" "${gpu}_${program%%.*}" $test
         ;;
     *) set -- "$1" "${gpu}_$1" ;;
     esac
@@ -202,14 +196,12 @@ one_verdict() {
     good=0
     wrong=
     unfinished=
-    only_reported=
     why=
     while read -r status seconds task; do
         log=$results/$task.log
         case $task,$(result "$status" "$log") in
         *,pass) good=$((good + 1)) ;;
         *,skipped) why=$(last_words "$log") ;;
-        reported.*) only_reported="$only_reported ${task#*.}($status)" ;;
         *,FAIL) wrong="$wrong $task($status)" ;;
         *) unfinished="$unfinished $task" ;;
         esac
@@ -219,18 +211,17 @@ one_verdict() {
     [ -z "$unfinished" ] || found="cut off"
     [ -z "$wrong" ] || found=FAIL
     verdict "$1" "$found" $(($(now) - $2)) "$good of $(wc -l <"$work/ended") pass${wrong:+; wrong:$wrong}\
-${unfinished:+; cut off:$unfinished}${only_reported:+; ways that a contest would leave out:$only_reported}${why:+; $why}"
+${unfinished:+; cut off:$unfinished}${why:+; $why}"
     for task in $(echo $wrong | cut -d ' ' -f 1-3); do
         echo "== $task"
         tail -n 8 "$results/${task%(*}.log" | cut -c 1-200
     done
 }
 
-# Every operation against the reference: a process for each test of convolutions and for each other program. Ways that a
-# contest could choose are forced in tasks of their own: what a library gets wrong there the contest leaves out.
+# Every operation against the reference: a process for each test of convolutions and for each other program.
 conformance() {
     start=$(now)
-    tasks="reported.EPILOGUE_SUMS=1:conv_forward_with reported.IMAGE_FORWARD=1:conv_forward_of reported.leaky_slope"
+    tasks=
     for program in "$binaries"/tests/test_conformance_gpu_*; do
         [ "${program##*_gpu_}" = conv ] || tasks="$tasks ${program##*_gpu_}"
     done
@@ -262,7 +253,7 @@ with_small_net() {
 # ladder: after something of ours failed: the small net with one way of the backend off, all at once. The same under
 # memcheck then says which kernel of ours, if any.
 ladder() {
-    together 60 ladder.AMPK_CUDA_UNRECORDED=1 ladder.AMPK_CUDA_EPILOGUE_SUMS=0 ladder.AMPK_CUDA_IMAGE_FORWARD=0 \
+    together 60 ladder.AMPK_CUDA_UNRECORDED=1 ladder.AMPK_CUDA_IMAGE_FORWARD=0 \
         ladder.AMPK_CUDA_IMAGE_GRADIENT=0 ladder.AMPK_CUDA_UNTIMED=1 ladder.CUDA_LAUNCH_BLOCKING=1
     while read -r status seconds task; do
         say "the small net with ${task#*.}: exit status $status; $(last_words "$results/$task.log" | cut -c 1-100)"
@@ -349,7 +340,7 @@ second() {
     wait $compiling
     compiling=
     bench all 235 --models yolov3-416 --check-batch 16 --end-to-end \
-        --contestants fixed,torch,torch-graphs,torch-compile,fp16,stock,stock-tf32,fixed-kernel-sums,fixed-library-image,fixed-library-image-gradient
+        --contestants fixed,torch,torch-graphs,torch-compile,fp16,stock,stock-tf32,fixed-library-image,fixed-library-image-gradient
 }
 
 # ---- programs and libraries ----

@@ -155,9 +155,9 @@ static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const
 
 /* ---- forward ---- */
 
-const float *ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
-                                   const struct ampk_tensor *x, const struct ampk_tensor *y,
-                                   const struct ampk_bn_statistics *statistics, uint32_t *amax)
+void ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                           const struct ampk_tensor *x, const struct ampk_tensor *y,
+                           const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
     const struct pass *pass = ampk_conv_forward_pass(conv);
     size_t operands = conv->lane_bytes * ctx->threads;
@@ -169,7 +169,6 @@ const float *ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *c
     if (statistics)
         ctx->isa->rows.finish_statistics(finish.partial, units, (size_t)y->n * y->h * y->w,
                                          (size_t)y->c, statistics);
-    return NULL;
 }
 
 void ampk_cpu_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,

@@ -141,15 +141,14 @@ static double *find_output(const struct ampk_conv *conv, const struct ampk_tenso
     return result;
 }
 
-const float *ampk_ref_conv_forward(struct ampk_context *context, struct ampk_conv *conv,
-                                   const struct ampk_tensor *x, const struct ampk_tensor *y,
-                                   const struct ampk_bn_statistics *statistics, uint32_t *amax)
+void ampk_ref_conv_forward(struct ampk_context *context, struct ampk_conv *conv,
+                           const struct ampk_tensor *x, const struct ampk_tensor *y,
+                           const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
     double *result = find_output(conv, x, y);
     ampk_ref_store(y, result, false, amax);
     free(result);
     if (statistics) ampk_ref_bn_statistics(context, y, statistics);
-    return NULL;
 }
 
 void ampk_ref_conv_bias_forward(struct ampk_context *context, struct ampk_conv *conv,

@@ -165,14 +165,9 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
     /* Where watching costs a pass over y, batch-norm watches y, since it reads y anyway. */
     bool late = be->watching_costs;
     struct ampk_batchnorm bn = batchnorm_of(g, node, train);
-    bn.statistics = &statistics;
-    const float *sums = be->conv_forward(g->context, node->conv, x, &node->y,
-                                         train ? &statistics : NULL, late ? NULL : word);
-    if (synced) {
-        if (sums) be->bn_statistics(g->context, &node->y, &statistics);
-        amp_sync_statistics(g, i);
-    } else if (!g->again)
-        bn.sums = sums;
+    be->conv_forward(g->context, node->conv, x, &node->y, train ? &statistics : NULL,
+                     late ? NULL : word);
+    if (synced) amp_sync_statistics(g, i);
     if (pool)
         be->bn_act_pool_forward(g->context, &node->y, &bn, activation, &pool->out, pool->index,
                                 late ? word : NULL, &node->watch[AMP_WATCH_OUT]);

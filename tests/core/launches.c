@@ -43,23 +43,12 @@ static const char plain[] =
     NORMALIZED(16) NORMALIZED(16) NORMALIZED(16) "[maxpool]\nsize=2\nstride=2\n" NORMALIZED(
         16) "[convolutional]\nsize=1\nfilters=8\nactivation=linear\n[cost]\n";
 
-/* Batch-norm's sums by kernels of ours: forward and backward read their tensors twice. */
-AMP_TEST(layers_whose_sums_a_kernel_takes_start_two_each_way)
+/* Forward and backward read their tensors twice: for batch-norm's sums first. */
+AMP_TEST(layers_with_batch_norm_start_two_each_way)
 {
-    setenv("AMPK_CUDA_EPILOGUE_SUMS", "0", 1);
     run(plain);
     for (int i = 0; i < 3; i++)
         check_layer(i, 2, 2);
-}
-
-/* By the library, which is no kernel of ours: nothing small is left beside the one that reads the
- * tensor anyway. */
-AMP_TEST(layers_whose_sums_the_library_takes_start_one_forward)
-{
-    setenv("AMPK_CUDA_EPILOGUE_SUMS", "1", 1);
-    run(plain);
-    for (int i = 0; i < 3; i++)
-        check_layer(i, 1, 2);
 }
 
 /* A route of one source alone is its source, with one reader or, as in yolov3, with one more before

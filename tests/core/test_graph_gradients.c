@@ -5,14 +5,14 @@
 /* ---- a reference whose batch-norm is differentiable as Darknet differentiates it: cuDNN's ---- */
 
 /* Finite differences want a forward pass that backward is the derivative of: cuDNN's. */
-static const float *biased_conv_forward(struct ampk_context *context, struct ampk_conv *conv,
-                                        const struct ampk_tensor *x, const struct ampk_tensor *y,
-                                        const struct ampk_bn_statistics *statistics, uint32_t *amax)
+static void biased_conv_forward(struct ampk_context *context, struct ampk_conv *conv,
+                                const struct ampk_tensor *x, const struct ampk_tensor *y,
+                                const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
     struct ampk_bn_statistics other = {0};
     if (statistics) other = *statistics;
     other.rule = AMPK_BN_CUDNN;
-    return ampk_ref_conv_forward(context, conv, x, y, statistics ? &other : NULL, amax);
+    ampk_ref_conv_forward(context, conv, x, y, statistics ? &other : NULL, amax);
 }
 
 static struct ampk_batchnorm as_cudnn(const struct ampk_batchnorm *bn)

@@ -19,27 +19,7 @@ static const bool HAS_ASAN = false;
 static void __sanitizer_start_switch_fiber(void **, const void *, size_t) {}
 static void __sanitizer_finish_switch_fiber(void *, const void **, size_t *) {}
 #endif
-
-#ifdef __SANITIZE_THREAD__
-#define HAS_TSAN
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HAS_TSAN
-#endif
-#endif
-#ifdef HAS_TSAN
-#include <sanitizer/tsan_interface.h>
-#else
-static void *__tsan_create_fiber(unsigned)
-{
-    return nullptr;
-}
-static void *__tsan_get_current_fiber()
-{
-    return nullptr;
-}
-static void __tsan_switch_to_fiber(void *, unsigned) {}
-#endif
+#include "racecheck.h" /* TSan's header declares the two again */
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -79,9 +59,9 @@ void arrive(void *asan_stack)
 void switch_fiber(fiber *from, fiber *to)
 {
     __sanitizer_start_switch_fiber(&from->asan_stack, to->stack, to->stack_bytes);
-    __tsan_switch_to_fiber(to->tsan, 0);
     from->started = true;
     if (!_setjmp(from->jump)) {
+        __tsan_switch_to_fiber(to->tsan, WITHOUT_ORDER);
         if (to->started) _longjmp(to->jump, 1);
         setcontext(&to->context);
     }
@@ -119,9 +99,10 @@ struct {
     unsigned count, at_barrier;
     unsigned ready[MOST_THREADS], ready_count;
     thread *current;
-    fiber *idle[MOST_THREADS]; /* parked in run_threads */
+    fiber *idle[MOST_THREADS]; /* parked in run_threads; in a racecheck those of the threads */
     unsigned idle_count;
     unsigned char *shared; /* of the launch's size, then the guard */
+    unsigned barriers, warp_barriers[MOST_THREADS / WARP]; /* passed so far */
     uint64_t random, seed;
 } block;
 
@@ -199,22 +180,27 @@ void become(thread *t)
     threadIdx = t->index;
 }
 
+fiber *take_fiber(const thread *);
+
 /* A fiber's life: threads one after another, each from start to end, until another fiber has to go
  * on. The current thread is this fiber's whenever it runs. */
 void run_threads()
 {
     arrive(nullptr);
     for (;;) {
+        take(&tokens.launch);
         block.launch->run(block.launch->call);
+        give(&tokens.end);
         fiber *own = block.current->on;
         block.current->ended = true;
         thread *next = take_ready();
-        if (next && !next->on) {
+        if (!RACECHECK && next && !next->on) {
             next->on = own;
             become(next);
             continue;
         }
-        block.idle[block.idle_count++] = own;
+        if (!RACECHECK) block.idle[block.idle_count++] = own;
+        if (next && !next->on) next->on = take_fiber(next);
         if (next) become(next);
         switch_fiber(own, next ? next->on : &host);
     }
@@ -236,8 +222,13 @@ fiber *new_fiber()
     return f;
 }
 
-fiber *take_fiber()
+fiber *take_fiber(const thread *t)
 {
+    if (RACECHECK) {
+        fiber *&own = block.idle[t - block.threads];
+        if (!own) own = new_fiber();
+        return own;
+    }
     return block.idle_count ? block.idle[--block.idle_count] : new_fiber();
 }
 
@@ -247,7 +238,7 @@ void give_way()
     thread *own = block.current, *next = take_ready();
     if (!next) die_stuck();
     if (next == own) return;
-    if (!next->on) next->on = take_fiber();
+    if (!next->on) next->on = take_fiber(next);
     become(next);
     switch_fiber(own->on, next->on);
 }
@@ -289,13 +280,16 @@ void start_thread(unsigned i)
 void run_block()
 {
     fill_shared();
-    block.ready_count = block.at_barrier = 0;
+    give(&tokens.launch);
+    block.ready_count = block.at_barrier = block.barriers = 0;
+    memset(block.warp_barriers, 0, sizeof block.warp_barriers);
     for (unsigned i = 0; i < block.count; i++)
         start_thread(i);
     thread *first = take_ready();
-    first->on = take_fiber();
+    first->on = take_fiber(first);
     become(first);
     switch_fiber(&host, first->on);
+    take(&tokens.end);
     for (unsigned i = 0; i < block.count; i++)
         if (!block.threads[i].ended) die_stuck();
     check_shared();
@@ -391,9 +385,12 @@ void emulation_barrier(const char *file, int line)
 {
     thread *own = block.current;
     const place here = {file, line};
+    char *token = &tokens.barrier[block.barriers % 2];
+    give(token);
     own->waits = here;
     own->at_barrier = true;
     if (++block.at_barrier == block.count) {
+        block.barriers++;
         for (unsigned i = 0; i < block.count; i++) {
             if (!(block.threads[i].waits == here)) die_stuck();
             make_ready(&block.threads[i]);
@@ -402,6 +399,7 @@ void emulation_barrier(const char *file, int line)
         block.at_barrier = 0;
     }
     give_way();
+    take(token);
 }
 
 uint64_t emulation_warp(emulation_operation operation, unsigned mask, uint64_t value, unsigned from,
@@ -410,6 +408,10 @@ uint64_t emulation_warp(emulation_operation operation, unsigned mask, uint64_t v
     thread *own = block.current;
     unsigned i = (unsigned)(own - block.threads), lane = i % WARP;
     thread *warp = own - lane;
+    unsigned *barriers = &block.warp_barriers[i / WARP];
+    bool orders = operation == EMULATION_SYNCWARP;
+    char *token = orders ? &tokens.warp[i / WARP][*barriers % 2] : &tokens.own[i];
+    give(token);
     own->waits = place{file, line};
     own->mask = mask;
     own->operation = operation;
@@ -421,6 +423,7 @@ uint64_t emulation_warp(emulation_operation operation, unsigned mask, uint64_t v
     if (operation == EMULATION_SHUFFLE && !(mask >> from & 1))
         die("a shuffle takes the value of a lane that is not in its mask");
     if (warp_is_complete(own, warp)) {
+        *barriers += orders;
         uint64_t values[WARP], votes = ballot(mask, warp);
         for (unsigned l = 0; l < WARP; l++)
             values[l] = mask >> l & 1 ? warp[l].value : 0;
@@ -431,6 +434,7 @@ uint64_t emulation_warp(emulation_operation operation, unsigned mask, uint64_t v
             }
     }
     give_way();
+    take(token);
     return own->value;
 }
 

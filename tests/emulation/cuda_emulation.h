@@ -16,9 +16,9 @@
  *  - a block of more than 1024 threads, a grid without blocks or with too many, more than 48 KiB of
  *    dynamic shared memory, more than 4 KiB of arguments
  *
- * Not emulated: blocks at the same time, threads at the same time between two barriers, caches,
- * speed. Shared memory that is not dynamic keeps what the block before left in it, and is not
- * counted.
+ * Not emulated: blocks at the same time, threads at the same time between two barriers (TSan
+ * reports what they share without an order: racecheck.h), caches, speed. Shared memory that is not
+ * dynamic keeps what the block before left in it, and is not counted.
  */
 #ifndef CUDA_EMULATION_H
 #define CUDA_EMULATION_H
@@ -183,8 +183,10 @@ static inline unsigned emulation_lane_or_own(unsigned to)
     emulation_shuffle(mask, value, emulation_lane_or_own(emulation_lane() - (unsigned)(lanes)),    \
                       __FILE__, __LINE__)
 
-/* d += a b of one warp, as ampk_mma has them; d is rounded once. */
-static inline void emulation_mma(float (&d)[4], const float (&a)[8], const float (&b)[4])
+/* d += a b of one warp, as ampk_mma has them; d is rounded once. The lanes meet here, but CUDA
+ * promises no order of memory for that: a vote has none, and TSan does not look at these arrays. */
+__attribute__((no_sanitize("thread"))) static inline void
+emulation_mma(float (&d)[4], const float (&a)[8], const float (&b)[4])
 {
     static float rows[32][16][16], columns[32][8][16]; /* of every warp of a block */
     unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -195,33 +197,31 @@ static inline void emulation_mma(float (&d)[4], const float (&a)[8], const float
         row[group + (i / 2 % 2) * 8][pair + i % 2 + i / 4 * 8] = a[i];
     for (unsigned i = 0; i < 4; i++)
         column[group][pair + i % 2 + i / 2 * 8] = b[i];
-    __syncwarp();
+    (void)__any_sync(~0u, 1);
     for (unsigned i = 0; i < 4; i++) {
         double sum = d[i];
         for (unsigned k = 0; k < 16; k++)
             sum += (double)row[group + i / 2 * 8][k] * column[pair + i % 2][k];
         d[i] = (float)sum;
     }
-    __syncwarp();
+    (void)__any_sync(~0u, 1);
 }
 
-/* ---- atomics: nothing runs at the same time ---- */
+/* ---- atomics of whole numbers; their orders are for TSan (racecheck.h) ---- */
 
-template <typename T> static inline T atomicExch(T *p, T value)
-{
-    T old = *p;
-    *p = value;
-    return old;
-}
-
+/* Acquires and releases: with the __threadfence before it, the last block's turn comes so. */
 template <typename T> static inline T atomicAdd(T *p, T value)
 {
-    return atomicExch(p, T(*p + value));
+    return __atomic_fetch_add(p, value, __ATOMIC_ACQ_REL);
 }
 
 template <typename T> static inline T atomicMax(T *p, T value)
 {
-    return atomicExch(p, *p < value ? value : *p);
+    T old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (old < value && !__atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_RELAXED,
+                                                       __ATOMIC_RELAXED)) {
+    }
+    return old;
 }
 
 /* ---- numbers ---- */

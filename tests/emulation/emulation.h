@@ -21,6 +21,9 @@ void emulation_seed(uint64_t seed);
 void emulation_devices(int count);
 int emulation_device_count(void);
 int emulation_device(void);
+/* What follows is told of devices as large as an H100, not as small as possible: grid-stride loops
+ * then have more blocks and fewer rounds, which must not change a bit of any result. */
+void emulation_large_devices(bool);
 bool emulation_use_device(int device); /* false: there is none */
 /* Ends the program, naming what, unless the thread uses that device. */
 void emulation_only_on(int device, const char *what);

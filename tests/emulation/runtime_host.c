@@ -20,14 +20,21 @@ int ampk_rt_device_count(void)
     return emulation_device_count();
 }
 
-/* Small, so that grid-stride loops do stride. */
+static bool large;
+
+void emulation_large_devices(bool are_large)
+{
+    large = are_large;
+}
+
+/* Small, unless a test asks for large ones, so that grid-stride loops do stride. */
 bool ampk_rt_device_read(int device, struct ampk_rt_device *d)
 {
     const char *card = getenv("AMPK_EMULATION_CARD"); /* default: every process has its own */
     *d = (struct ampk_rt_device){.name = "emulation",
                                  .compute_capability = 80, /* BF16 has products there */
-                                 .multiprocessors = 2,
-                                 .threads_per_multiprocessor = 1024,
+                                 .multiprocessors = large ? 132 : 2,
+                                 .threads_per_multiprocessor = large ? 2048 : 1024,
                                  .shared_bytes_per_block = 48 << 10,
                                  .l2_bytes = 1 << 20,
                                  .memory_bytes = (size_t)4 << 30};

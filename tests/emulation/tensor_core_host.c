@@ -28,8 +28,8 @@ struct ampk_tc {
     int device;            /* of the libraries' handles */
 };
 
-static bool refuse_fp32, refuse_accumulate, sum_unrounded;
-static atomic_size_t ran_forward, ran_summed;
+static bool refuse_fp32, refuse_accumulate;
+static atomic_size_t ran_forward;
 
 void tensor_core_host_refuse(bool fp32_results, bool accumulate)
 {
@@ -37,19 +37,9 @@ void tensor_core_host_refuse(bool fp32_results, bool accumulate)
     refuse_accumulate = accumulate;
 }
 
-void tensor_core_host_sum_unrounded(bool unrounded)
-{
-    sum_unrounded = unrounded;
-}
-
 size_t tensor_core_host_forward(void)
 {
     return ran_forward;
-}
-
-size_t tensor_core_host_summed(void)
-{
-    return ran_summed;
 }
 
 struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
@@ -79,25 +69,13 @@ void ampk_tc_say_timed(struct ampk_tc *tc)
     (void)tc;
 }
 
-/* As good as random, and the same for the same problem: one in so many. */
-static bool is_chosen(const struct ampk_tc_problem *p, int of)
-{
-    return (p->n + p->c / 4 + p->h + p->k / 4 * 3 + p->kh) % (2 * of) < 2;
-}
-
 struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *tc, const struct ampk_tc_problem *p,
                                          ampk_rt_stream stream, char *why, size_t why_size)
 {
     emulation_only_on(tc->device, "a handle of cuDNN or cuBLASLt");
     tc->stream = stream;
     bool fp32 = p->result == AMPK_FP32 && ampk_tc_operand(p->compute) != AMPK_FP32;
-    bool refused = (fp32 && (refuse_fp32 || p->accumulate)) ||
-                   (p->accumulate && refuse_accumulate) || (p->sums && is_chosen(p, 3));
-    bool possible = p->pass == AMPK_TC_FORWARD && !p->accumulate && !fp32 && p->groups == 1;
-    if (p->sums && !possible) {
-        fprintf(stderr, "emulated Tensor Cores: sums that no library has\n");
-        abort();
-    }
+    bool refused = (fp32 && (refuse_fp32 || p->accumulate)) || (p->accumulate && refuse_accumulate);
     struct ampk_tc_plan *plan = refused ? NULL : calloc(1, sizeof *plan);
     if (!plan) {
         snprintf(why, why_size, refused ? "refused for the test" : "out of memory");
@@ -308,43 +286,6 @@ static void weight_gradient(const struct ampk_tc_problem *p, const struct sizes 
                     }
 }
 
-/* A tensor whose channels are summed. */
-struct summand {
-    const void *data;
-    enum ampk_dtype dtype;
-};
-
-/* Of v and of its square, in FP32: a sum for each row of each image, and of these. */
-static void sum_channels(int rows, int columns, int channels, struct summand v, float *sums)
-{
-#pragma omp parallel for
-    for (int c = 0; c < channels; c++) {
-        float sum = 0, squares = 0;
-        for (int row = 0; row < rows; row++) {
-            float of_row = 0, squares_of_row = 0;
-            for (int column = 0; column < columns; column++) {
-                float value =
-                    load(v.data, ((size_t)row * columns + column) * channels + c, v.dtype);
-                of_row += value;
-                squares_of_row += value * value;
-            }
-            sum += of_row;
-            squares += squares_of_row;
-        }
-        sums[c] = sum;
-        sums[channels + c] = squares;
-    }
-}
-
-/* What a problem with sums leaves beside its result; unrounded: the same in FP32. */
-static void leave_sums(const struct ampk_tc_problem *p, const struct sizes *s, float *to,
-                       const void *result, const float *unrounded)
-{
-    struct summand of = {result, AMPK_FP16};
-    if (sum_unrounded) of = (struct summand){unrounded, AMPK_FP32};
-    sum_channels(p->n * s->oh, s->ow, p->k, of, to);
-}
-
 static void require_aligned(const void *p, size_t bytes, const char *what)
 {
     if ((uintptr_t)p % bytes == 0) return;
@@ -356,17 +297,7 @@ struct run {
     const struct ampk_tc_problem *p;
     const void *first, *second;
     void *result, *workspace;
-    float *sums;
 };
-
-static void require_places(const struct run *r)
-{
-    if (r->p->sums != (r->sums != NULL)) {
-        fprintf(stderr, "emulated Tensor Cores: sums and no place for them, or the reverse\n");
-        abort();
-    }
-    require_aligned(r->sums, 16, "sums");
-}
 
 static void run(void *data)
 {
@@ -382,7 +313,6 @@ static void run(void *data)
     require_aligned(second, 16, "second operand");
     require_aligned(result, 16, "result");
     require_aligned(workspace, 256, "workspace");
-    require_places(r);
     emulation_device_begin();
     memset(workspace, 0xff, WORKSPACE);
     float *a = widen(p, first, of_first), *b = widen(p, second, of_second);
@@ -396,7 +326,6 @@ static void run(void *data)
 #pragma omp parallel for
     for (size_t i = 0; i < of_result; i++)
         store(result, i, p->result, sums[i] + (p->accumulate ? load(result, i, p->result) : 0));
-    if (p->sums) leave_sums(p, &s, r->sums, result, sums);
     memset(workspace, 0xff, WORKSPACE); /* again: nothing that is read later may lie there */
     emulation_device_end();
     free(a);
@@ -405,8 +334,7 @@ static void run(void *data)
 }
 
 void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
-                 const void *second, void *result, float *sums, void *workspace,
-                 ampk_rt_stream stream)
+                 const void *second, void *result, void *workspace, ampk_rt_stream stream)
 {
     struct run *kept = malloc(sizeof *kept);
     if (!kept) abort();
@@ -414,8 +342,7 @@ void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void
     for (int i = 0; i < 4; i++)
         emulation_check_memory((const void *[]){first, second, result, workspace}[i],
                                "a convolution's memory");
-    *kept = (struct run){&plan->p, first, second, result, workspace, sums};
-    ran_summed += sums != NULL;
+    *kept = (struct run){&plan->p, first, second, result, workspace};
     ran_forward += plan->p.pass == AMPK_TC_FORWARD;
     if (stream != tc->stream) {
         fprintf(stderr, "emulated Tensor Cores: another stream than that of the plans\n");

@@ -8,11 +8,7 @@
 /* Refuse what cuDNN has no plans for on some devices: FP32 results of 16-bit operands, data
  * gradients that are added. */
 void tensor_core_host_refuse(bool fp32_results, bool accumulate);
-/* Whether sums for batch-norm are of y before it is rounded, as cuDNN may take them. */
-void tensor_core_host_sum_unrounded(bool);
 /* How many convolutions were computed here; others by kernels. */
 size_t tensor_core_host_forward(void);
-/* How many convolutions left sums for batch-norm. */
-size_t tensor_core_host_summed(void);
 
 #endif

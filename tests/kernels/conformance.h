@@ -6,7 +6,7 @@
  * `exact` side, and checks the outputs. run_cases() runs it on every instruction set and with 1, 2
  * and 3 threads from the same seed; the bits of the outputs must not depend on the threads. The
  * CUDA backend has neither: it runs twice, in the emulation with blocks and threads in another
- * order.
+ * order and the second time on a larger device.
  *
  * Tested tensors lie between guard bytes, often at odd addresses and with gaps between images, and
  * between pixels where the operation takes slices. When the case ends, guards, gaps and inputs must
@@ -525,6 +525,9 @@ UNUSED static struct ampk_context *open_context(const char *isa, int threads)
         setenv("AMPK_CPU_ISA", isa, 1);
     else
         unsetenv("AMPK_CPU_ISA");
+#ifdef CUDA_EMULATED
+    emulation_large_devices(threads > 1);
+#endif
     struct ampk_context *context = CONFORMANCE_BACKEND.context_create(threads, err, sizeof err);
     if (!context && (!isa || isa == all_isas[ISAS - 1])) TEST_FAIL("no context: %s", err);
     return context;

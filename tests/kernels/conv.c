@@ -8,31 +8,6 @@ AMP_TEST(conv_forward)
     run_cases(forward_case, 60);
 }
 
-#ifdef CONFORMANCE_CUDA /* the CPU backend takes the statistics itself */
-/* Tensors as layers have them, of which a library can take the sums. */
-static void summed_forward_case(struct rig *r)
-{
-    struct ampk_conv_shape s = random_conv_shape();
-    s.groups = 1, s.c = RANDOM_OF(24, 32, 40), s.k = RANDOM_OF(8, 16, 24, 64);
-    s.compute = AMPK_COMPUTE_FP16;
-    struct convs c = make_convs(r, s);
-    struct ampk_tensor x = shape_x(&s), y = shape_y(&s);
-    x = describe(AMPK_FP16, AMPK_NHWC, x.n, x.c, x.h, x.w);
-    y = describe(AMPK_FP16, AMPK_NHWC, y.n, y.c, y.h, y.w);
-    compare_forward(r, &c, input_operand(r, x), output_operand(r, y), true);
-    destroy_convs(r, &c);
-}
-
-AMP_TEST(conv_forward_with_sums)
-{
-    summed_forwards = 0;
-    run_cases(summed_forward_case, 60);
-#ifdef CUDA_EMULATED
-    CHECK(summed_forwards > 0);
-#endif
-}
-#endif
-
 /* Convolutions of several types, more than one launch takes. */
 static void many_weights_case(struct rig *r)
 {

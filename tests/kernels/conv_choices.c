@@ -44,22 +44,6 @@ AMP_TEST(conv_where_libraries_write_16_bits)
     tensor_core_host_refuse(false, false);
 }
 
-/* Bytes that a context takes with one convolution, SIZE_MAX where it cannot be made. */
-static size_t bytes_of_conv(const char *variable, const char *setting,
-                            const struct ampk_conv_shape *shape)
-{
-    char err[300];
-    set_variable(variable, setting);
-    size_t before = emulation_memory().bytes, bytes = SIZE_MAX;
-    struct ampk_context *context = open_context(NULL, 1);
-    REQUIRE(context != NULL);
-    struct ampk_conv *conv = CONFORMANCE_BACKEND.conv_create(context, shape, err, sizeof err);
-    if (conv) bytes = emulation_memory().bytes - before;
-    if (conv) CONFORMANCE_BACKEND.conv_destroy(context, conv);
-    CONFORMANCE_BACKEND.context_destroy(context);
-    return bytes;
-}
-
 /* What conv_bytes says, the second convolution of a context takes: it finds the work memory. */
 AMP_TEST(a_convolution_takes_the_bytes_that_are_counted)
 {
@@ -72,7 +56,6 @@ AMP_TEST(a_convolution_takes_the_bytes_that_are_counted)
         {2, 12, 7, 7, 500, 7, 7, 1, 0, 1, AMPK_COMPUTE_TF32, false, true, false},
         {2, 20, 9, 9, 12, 4, 4, 2, 1, 1, AMPK_COMPUTE_FP16, false, false, true},
         {2, 20, 9, 9, 12, 4, 4, 2, 1, 1, AMPK_COMPUTE_FP32, true, true, true}};
-    bool forced = set_variable(EPILOGUE_SUMS, "0"); /* which have an array of their own */
     struct ampk_context *context = open_context(NULL, 1);
     REQUIRE(context != NULL);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -89,78 +72,6 @@ AMP_TEST(a_convolution_takes_the_bytes_that_are_counted)
             CONFORMANCE_BACKEND.conv_destroy(context, conv[k]);
     }
     CONFORMANCE_BACKEND.context_destroy(context);
-    set_variable(EPILOGUE_SUMS, forced ? "1" : NULL);
-}
-
-/* A way that takes more memory is left where there is just enough for the usual one. */
-static void check_short_memory(const char *variable, const struct ampk_conv_shape *s)
-{
-    bool forced = set_variable(variable, NULL);
-    size_t less = bytes_of_conv(variable, "0", s), more = bytes_of_conv(variable, "1", s);
-    CHECK(less < more && more < SIZE_MAX);
-    emulation_memory_limit(emulation_memory().bytes + less);
-    CHECK_INT(bytes_of_conv(variable, "1", s), less);
-    emulation_memory_limit(emulation_memory().bytes + less - 1);
-    CHECK(bytes_of_conv(variable, "1", s) == SIZE_MAX);
-    emulation_memory_limit(SIZE_MAX);
-    set_variable(variable, forced ? "1" : NULL);
-}
-
-/* ---- sums in the epilogue ---- */
-
-/* Dense whole vectors: what the library can sum, where y is FP16. */
-static void summed_case(struct rig *r)
-{
-    struct ampk_conv_shape s = random_conv_shape();
-    s.groups = 1, s.c = RANDOM_OF(3, 16, 32, 40), s.k = RANDOM_OF(8, 16, 24, 64);
-    s.compute = AMPK_COMPUTE_FP16;
-    struct convs c = make_convs(r, s);
-    enum ampk_dtype dtype = (enum ampk_dtype)RANDOM_OF(AMPK_FP16, AMPK_FP16, AMPK_FP32);
-    struct ampk_tensor y =
-        describe(dtype, AMPK_NHWC, s.n, s.k, out_side(s.h, s.kh, &s), out_side(s.w, s.kw, &s));
-    struct pair x = input_tensor(r, shape_x(&s));
-    compare_forward(r, &c, x, output_tensor(r, y, false), true);
-    destroy_convs(r, &c);
-}
-
-/* The same cases with a setting (NULL: unset): how many had the library's sums. */
-static size_t count_summed(const char *setting, uint64_t first)
-{
-    set_variable(EPILOGUE_SUMS, setting);
-    size_t before = tensor_core_host_summed();
-    struct ampk_context *context = open_context(NULL, 1);
-    REQUIRE(context != NULL);
-    for (int i = 0; i < 60; i++)
-        run_case(summed_case, context, first + i);
-    CONFORMANCE_BACKEND.context_destroy(context);
-    return tensor_core_host_summed() - before;
-}
-
-AMP_TEST(statistics_from_the_library_where_it_pays)
-{
-    bool forced = set_variable(EPILOGUE_SUMS, NULL);
-    uint64_t first = test_random();
-    size_t always = count_summed("1", first), some = count_summed(NULL, first);
-    CHECK_INT(count_summed("0", first), 0);
-    CHECK(some > 0 && some < always);
-    set_variable(EPILOGUE_SUMS, forced ? "1" : NULL);
-}
-
-/* As cuDNN may: every case must hold. */
-AMP_TEST(sums_that_a_library_takes_before_it_rounds)
-{
-    bool forward = set_variable(EPILOGUE_SUMS, "1");
-    bool images_forced = set_variable(IMAGE_FORWARD, "0");
-    size_t before = tensor_core_host_summed();
-    tensor_core_host_sum_unrounded(true);
-    before_rounding = 0x1p14;
-    run_cases(image_case, 20);
-    CHECK(tensor_core_host_summed() > before);
-    run_cases(summed_case, 20);
-    tensor_core_host_sum_unrounded(false);
-    before_rounding = 0;
-    set_variable(EPILOGUE_SUMS, forward ? "1" : NULL);
-    set_variable(IMAGE_FORWARD, images_forced ? "1" : NULL);
 }
 
 /* ---- images ---- */
@@ -189,14 +100,6 @@ AMP_TEST(images_by_a_kernel)
     CHECK_INT(always, images);
     CHECK_INT(count_by_kernel("0", first), 0);
     set_variable(IMAGE_FORWARD, forced ? "1" : NULL);
-}
-
-/* So many filters that their sums are more than any other work memory. */
-AMP_TEST(a_kernel_takes_the_sums_for_which_there_is_no_memory)
-{
-    struct ampk_conv_shape s = {1,     8,     1,    1, 600000, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16,
-                                false, false, false};
-    check_short_memory(EPILOGUE_SUMS, &s);
 }
 
 AMP_TEST_MAIN

@@ -4,52 +4,6 @@
 
 /* ---- forward ---- */
 
-static void run_normalization(struct rig *r, const struct pair *y, const struct ampk_batchnorm *bn,
-                              const struct pair *out, void *argmax)
-{
-    if (argmax)
-        r->backend->bn_act_pool_forward(r->context, &y->tested, bn, AMPK_LEAKY, &out->tested,
-                                        argmax, NULL, NULL);
-    else
-        r->backend->bn_act_forward(r->context, &y->tested, bn, AMPK_LEAKY, NULL, &out->tested, NULL,
-                                   NULL);
-}
-
-/* How often the library took the sums. */
-static size_t summed_forwards;
-
-/* Hands the sums to batch-norm, with and without a pool. Its result has the bits that it has with
- * the statistics that it leaves. */
-static void take_sums(struct rig *r, const struct pair *y, const float *sums,
-                      const struct ampk_bn_statistics *statistics)
-{
-    struct ampk_tensor shape = y->tested;
-    bool pool = random_bool();
-    if (pool) shape.h = (shape.h + 1) / 2, shape.w = (shape.w + 1) / 2;
-    shape = describe(shape.dtype, AMPK_NHWC, shape.n, shape.c, shape.h, shape.w);
-    struct pair out = output_tensor(r, shape, false), again = output_tensor(r, shape, false);
-    struct ampk_batchnorm bn = make_layer(r, shape.c, positive_value).tested;
-    void *argmax = NULL;
-    if (pool) argmax = scratch_bytes(r, r->backend->maxpool_index_bytes(&shape, 2));
-    bn.mean = statistics->mean, bn.variance = statistics->variance, bn.rule = statistics->rule;
-    bn.sums = sums, bn.statistics = statistics;
-#ifdef CUDA_EMULATED
-    size_t launches = emulation_launches();
-#endif
-    run_normalization(r, y, &bn, &out, argmax);
-#ifdef CUDA_EMULATED
-    CHECK_INT(emulation_launches(), launches + 1);
-#endif
-    bn.sums = NULL;
-    run_normalization(r, y, &bn, &again, argmax);
-    struct ampk_tensor a = download(r, &out), b = download(r, &again);
-    for (int n = 0; n < shape.n; n++)
-        for (size_t j = 0; j < shape.image_stride; j++) {
-            double x = ampk_ref_get_flat(&a, n, j), z = ampk_ref_get_flat(&b, n, j);
-            CHECK(x == z || (isnan(x) && isnan(z)));
-        }
-}
-
 static void compare_forward(struct rig *r, const struct convs *c, struct pair x, struct pair y,
                             bool with_statistics)
 {
@@ -60,20 +14,15 @@ static void compare_forward(struct rig *r, const struct convs *c, struct pair x,
     struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
     ampk_reference.conv_forward(NULL, c->magnitude, &size, &magnitude, NULL, NULL);
     struct amax amax = make_amax(r);
-    const float *sums = r->backend->conv_forward(r->context, c->tested, &x.tested, &y.tested,
-                                                 with_statistics ? &tested : NULL,
-                                                 watched ? tested_amax(&amax) : NULL);
+    r->backend->conv_forward(r->context, c->tested, &x.tested, &y.tested,
+                             with_statistics ? &tested : NULL, watched ? tested_amax(&amax) : NULL);
     ampk_reference.conv_forward(NULL, c->exact, &x.exact, &y.exact, NULL, &amax.exact);
     struct tolerance sum = sum_of(s, roundings(products_of_output(s)), &magnitude);
     double slack = check_output(r, "conv_forward", &y, sum);
     if (watched) check_stored_amax(r, "conv_forward", &amax, slack, y.tested.dtype);
-    CHECK(!sums || with_statistics);
     if (!with_statistics) return;
-    if (sums) take_sums(r, &y, sums, &tested);
-    summed_forwards += sums != NULL;
     struct ampk_tensor stored = download(r, &y); /* whatever rounding gave it */
-    check_statistics(r, &statistics, &stored,
-                     s->compute == AMPK_COMPUTE_FP16 ? SUMS_ABOUT_0_PERHAPS : SUMS_ABOUT_SHIFT);
+    check_statistics(r, &statistics, &stored);
 }
 
 static void check_forward(struct rig *r, const struct convs *c)
@@ -104,14 +53,6 @@ static double huge(void)
 /* What a kernel of the CUDA backend may compute, and how many of the cases were so. */
 static size_t images;
 
-/* Whether y's sums may be a library's, which may take them before it rounds: where y overflows
- * FP16, they are rightly finite, and those of y as it is stored are not. */
-static bool may_sum_unrounded(void)
-{
-    const char *setting = getenv("AMPK_CUDA_EPILOGUE_SUMS");
-    return before_rounding > 0 && !(setting && !strcmp(setting, "0"));
-}
-
 static bool is_operand(const struct ampk_tensor *t)
 {
     return (uintptr_t)t->data % 16 == 0;
@@ -135,7 +76,7 @@ static void image_case(struct rig *r)
     enum ampk_dtype dtype = s.compute == AMPK_COMPUTE_FP16 ? AMPK_FP16 : AMPK_BF16;
     struct convs c = make_convs(r, s);
     struct pair x = input_tensor_of(r, describe(dtype, AMPK_NHWC, s.n, s.c, s.h, s.w),
-                                    values[test_random() % (may_sum_unrounded() ? 5 : 6)]);
+                                    values[test_random() % 6]);
     struct pair y = output_tensor(r, describe(dtype, AMPK_NHWC, s.n, s.k, s.h, s.w), false);
     images += is_operand(&x.tested) && is_operand(&y.tested) && s.k != 40;
     compare_forward(r, &c, x, y, true);

@@ -240,5 +240,4 @@ UNUSED static bool set_variable(const char *name, const char *setting)
     return was;
 }
 
-UNUSED static const char EPILOGUE_SUMS[] = "AMPK_CUDA_EPILOGUE_SUMS",
-                         IMAGE_FORWARD[] = "AMPK_CUDA_IMAGE_FORWARD";
+UNUSED static const char IMAGE_FORWARD[] = "AMPK_CUDA_IMAGE_FORWARD";

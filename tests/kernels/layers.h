@@ -196,14 +196,10 @@ struct statistics_magnitude {
     struct ampk_tensor mean, variance, rolling_mean, rolling_variance;
 };
 
-/* What the sums are of: y - shift, or where a library may take them also y itself. */
-enum sums_about { SUMS_ABOUT_SHIFT, SUMS_ABOUT_0_PERHAPS };
-
-/* With d = |y - shift|, or |y| + |shift|, which is more than either: the mean is shift + sum(d)/n;
- * the variance takes sum(d^2) and, twice with its error, sum(d)^2/n. */
+/* With d = |y - shift|: the mean is shift + sum(d)/n; the variance takes sum(d^2) and, twice with
+ * its error, sum(d)^2/n. */
 static struct statistics_magnitude statistics_magnitude(struct rig *r, const struct statistics *s,
-                                                        const struct ampk_tensor *y,
-                                                        enum sums_about about)
+                                                        const struct ampk_tensor *y)
 {
     struct statistics_magnitude m = {blank(r, &s->mean.exact), blank(r, &s->variance.exact),
                                      absolute(r, &s->rolling_mean.exact),
@@ -215,9 +211,7 @@ static struct statistics_magnitude statistics_magnitude(struct rig *r, const str
         double sum = 0, squares = 0;
         for (int n = 0; n < y->n; n++)
             for (size_t i = 0; i < area; i++) {
-                double v = ampk_ref_get_flat(y, n, c * area + i);
-                double d =
-                    about == SUMS_ABOUT_SHIFT ? fabs(v - shift[c]) : fabs(v) + fabs(shift[c]);
+                double d = fabs(ampk_ref_get_flat(y, n, c * area + i) - shift[c]);
                 sum += d;
                 squares += d * d;
             }
@@ -231,21 +225,12 @@ static struct statistics_magnitude statistics_magnitude(struct rig *r, const str
     return m;
 }
 
-/* What a library that sums y before it rounds it to FP16 may be off by, in roundings of FP32: by
- * 2^-11, in squares by twice as much. cuDNN may. */
-#if defined(CONFORMANCE_CUDA) && !defined(CUDA_EMULATED)
-UNUSED static double before_rounding = 0x1p14;
-#else
-UNUSED static double before_rounding;
-#endif
-
 /* They must be those of y. */
 UNUSED static void check_statistics(struct rig *r, struct statistics *s,
-                                    const struct ampk_tensor *y, enum sums_about about)
+                                    const struct ampk_tensor *y)
 {
-    struct statistics_magnitude m = statistics_magnitude(r, s, y, about);
+    struct statistics_magnitude m = statistics_magnitude(r, s, y);
     double terms = roundings((double)y->n * y->h * y->w);
-    if (about == SUMS_ABOUT_0_PERHAPS) terms += before_rounding;
     ampk_reference.bn_statistics(
         NULL, y,
         &(struct ampk_bn_statistics){s->mean.exact.data, s->variance.exact.data,

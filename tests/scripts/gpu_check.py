@@ -38,7 +38,7 @@ STANDINS = {
 dmon*) echo clocks; exec sleep 1000 ;;
 esac
 """,
-    "path/compute-sanitizer": 'echo "========= $AMPK_CUDA_IMAGE_FORWARD $*"\n',
+    "path/compute-sanitizer": 'echo "========= $*"\n',
     "path/cuda-gdb": "echo it stands in ampk_kernel\n",
     "path/ldd": "true\n",
     "path/find": "true\n",
@@ -58,9 +58,8 @@ exit
     "binaries/bin/bench_step": "echo trained\n",
     "binaries/bin/darknet": "true\n",
     "binaries/tests/gpu_device_properties": f"""echo '{{"deviceName": "{CARD}"}}'\n""",
-    "binaries/tests/gpu_leaky_slope": "echo '{}'\n",
     "binaries/tests/test_conformance_gpu_conv": """[ "$1" != --list ] || { printf '%s\\n' conv_forward conv_backward; exit; }
-echo "$AMPK_CUDA_UNTIMED,$AMPK_CUDA_EPILOGUE_SUMS,$AMPK_CUDA_IMAGE_FORWARD conv $1"
+echo "$AMPK_CUDA_UNTIMED conv $1"
 """,
     **{f"binaries/tests/test_conformance_gpu_{name}": "echo 1 tests, 0 failed\n" for name in PROGRAMS},
 }
@@ -180,14 +179,12 @@ def test_rehearsal(folder):
     record = json.loads((machine.out / "gpu-check.json").read_text())
     assert record["card"] == CARD and set(record["bench"]) == {"tiny", "yolov3", "all"}, record
     assert record["device_properties"] == {"deviceName": CARD}, record
-    assert every["conformance"][1] == "11 of 11 pass" and every["sanitizers"][1] == "10 of 10 pass", every
-    said = {name: machine.log(name) for name in ("conv.conv_forward", "reported.IMAGE_FORWARD=1:conv_forward_of",
-                                                 "memcheck.conv.conv_forward_of_images", "racecheck.losses")}
-    assert said["conv.conv_forward"] == "1,, conv conv_forward\n", said
-    assert said["reported.IMAGE_FORWARD=1:conv_forward_of"] == "1,,1 conv conv_forward_of\n", said
-    assert re.match("========= 1 --kernel-name kns=ampk_ .*--tool memcheck .*_gpu_conv conv_forward_of_images\n",
+    assert every["conformance"][1] == "8 of 8 pass" and every["sanitizers"][1] == "10 of 10 pass", every
+    said = {name: machine.log(name) for name in ("conv.conv_forward", "memcheck.conv.conv_forward_of_images", "racecheck.losses")}
+    assert said["conv.conv_forward"] == "1 conv conv_forward\n", said
+    assert re.match("========= --kernel-name kns=ampk_ .*--tool memcheck .*_gpu_conv conv_forward_of_images\n",
                     said["memcheck.conv.conv_forward_of_images"]), said
-    assert re.match("========= 1 .*--tool racecheck .*_gpu_losses\n", said["racecheck.losses"]), said
+    assert re.match("========= .*--tool racecheck .*_gpu_losses\n", said["racecheck.losses"]), said
     raced = re.findall(r"(?m)^==== racecheck\.(.*)\.log$", (machine.out / "logs.txt").read_text())
     assert sorted(raced) == ["batchnorm", "batchnorm_pool", "losses"], raced  # cuDNN is not called there
     # A call for another card has no results of this one.
@@ -197,10 +194,9 @@ def test_rehearsal(folder):
 
 
 def test_failures(folder):
-    """What fails is named with its words, and does not keep the rest from running; a forced way is reported only."""
+    """What fails is named with its words, and does not keep the rest from running."""
     machine = Machine(folder, {
         "test_conformance_gpu_copy": "echo FAILED it: 3 checks; exit 1",
-        "test_conformance_gpu_conv": '[ "$AMPK_CUDA_EPILOGUE_SUMS" != 1 ] || { echo wrong sums; exit 1; }',
         "invariants": "echo two runs differ; exit 1", "processes": "echo no mpirun in the PATH; exit 77",
         "bench-yolov3": "echo Not measured: torch; exit 75"})
     done, stages = machine.check()
@@ -209,15 +205,14 @@ def test_failures(folder):
         "device": "pass", "smoke": "pass", "conformance": "FAIL", "losses.fp16": "pass", "losses.bf16": "pass",
         "invariants": "FAIL", "processes": "skipped", "profile": "pass", "bench-tiny": "pass",
         "bench-yolov3": "cut off"}, stages  # and no second part
-    assert stages["conformance"][1] == (
-        "9 of 11 pass; wrong: copy(1); ways that a contest would leave out: EPILOGUE_SUMS=1:conv_forward_with(1)"), stages
-    assert "\n== copy(1)\nFAILED it: 3 checks\n" in done.stdout and "wrong sums" not in done.stdout, done.stdout
+    assert stages["conformance"][1] == "7 of 8 pass; wrong: copy(1)", stages
+    assert "\n== copy(1)\nFAILED it: 3 checks\n" in done.stdout, done.stdout
     assert "END first: 2 failures, 1 cut off" in done.stdout, done.stdout
     assert stages["processes"][1] == "no mpirun in the PATH", stages
     page = (machine.out / "gpu-check.md").read_text()
     assert "| invariants | FAIL |" in page and page.count("# Training steps on") == 1, page
 
-    # A forced way alone is no failure, nor is PyTorch's.
+    # What PyTorch lacks alone is no failure.
     for name in ("test_conformance_gpu_copy", "invariants"):
         (folder / "does" / name).unlink()
     done, stages = machine.check("first")
@@ -231,13 +226,13 @@ def test_ladder(folder):
     done, stages = machine.check("first")
     assert done.returncode == 1 and results(stages) == {"device": "pass", "smoke": "FAIL"}, (done, stages)
     ways = dict(re.findall(r"the small net with (\S+): exit status (\d); ", done.stdout))
-    assert len(ways) == 6 and [way for way in ways if ways[way] == "0"] == ["AMPK_CUDA_IMAGE_GRADIENT=0"], ways
+    assert len(ways) == 5 and [way for way in ways if ways[way] == "0"] == ["AMPK_CUDA_IMAGE_GRADIENT=0"], ways
     assert "--kernel-name kns=ampk_" in (machine.out / "memcheck.txt").read_text()
 
     machine = Machine(folder / "other", {"bench-tiny": "echo bench-gpu: fixed failed; exit 1"})
     done, stages = machine.check("first")
     assert done.returncode == 1 and stages["bench-tiny"] == ("FAIL", "bench-gpu: fixed failed"), stages
-    assert results(stages)["bench-yolov3"] == "pass" and done.stdout.count("the small net with ") == 6, done.stdout
+    assert results(stages)["bench-yolov3"] == "pass" and done.stdout.count("the small net with ") == 5, done.stdout
     assert len(list(machine.out.iterdir())) <= 8
 
 
@@ -343,11 +338,11 @@ def test_names(_):
                          ("scripts/gpu-check.sh", "tests/kernels/conv.c", "tests/kernels/image_gradient.c"))
     tests = re.findall(r"AMP_TEST\((\w+)\)", "".join(programs))
     named = re.findall(r"[:.](conv_\w+)", script)
-    assert {"conv_forward_with", "conv_bn_backward_of_several_tiles_a_warp"} <= set(named), named
+    assert {"conv_forward_of_images", "conv_bn_backward_of_several_tiles_a_warp"} <= set(named), named
     assert [name for name in named if not any(name in test for test in [*tests, "conv_update"])] == [], tests
-    ways = set(re.findall(r"AMPK_CUDA_(\w+)=|reported\.(\w+)=", script))
+    ways = set(re.findall(r"AMPK_CUDA_\w+(?==)", script))
     context = (ROOT / "kernels/cuda/runtime/context.h").read_text()
-    assert len(ways) > 4 and all("AMPK_CUDA_" + "".join(way) in context for way in ways), ways
+    assert len(ways) == 4 and all(way in context for way in ways), ways
 
 
 def test_damaged(folder):

@@ -21,16 +21,10 @@ struct forward_work {
     size_t x_at, y_at, workspace_at, bytes;
 };
 
-/* statistics: the caller wants those of y. A plan with sums can serve only if it writes y itself,
- * because its sums are of the y that it stores. */
 static struct ampk_conv_output choose_forward(struct ampk_context *ctx, struct ampk_conv *conv,
-                                              const struct ampk_tensor *y, bool statistics)
+                                              const struct ampk_tensor *y)
 {
-    struct ampk_conv_output o =
-        ampk_conv_choose_output(ctx, conv, conv->forward, y, conv->padded_out, false);
-    o.sums = statistics && conv->summing && o.direct && o.dtype == conv->operand;
-    if (o.sums) o.plan = conv->summing;
-    return o;
+    return ampk_conv_choose_output(ctx, conv, conv->forward, y, conv->padded_out, false);
 }
 
 static struct forward_work plan_forward(const struct ampk_conv *conv, struct ampk_conv_output o,
@@ -52,8 +46,8 @@ static const void *run_forward(struct ampk_context *ctx, struct ampk_conv *conv,
     char *work = ampk_cuda_work(ctx, f.bytes);
     const void *operand = ampk_conv_load_operand(ctx, conv, x, conv->padded_in, work + f.x_at);
     void *result = o.direct ? y->data : work + f.y_at;
-    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, result,
-                o.sums ? conv->sums : NULL, work + f.workspace_at, ctx->stream);
+    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, result, work + f.workspace_at,
+                ctx->stream);
     return result;
 }
 
@@ -68,21 +62,19 @@ static bool reads_image(const struct ampk_conv *conv, const struct ampk_tensor *
 
 /* The kernel for images rounds y and takes the statistics from the same registers, so only amax
  * needs another pass over y. */
-const float *ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
-                                    const struct ampk_tensor *x, const struct ampk_tensor *y,
-                                    const struct ampk_bn_statistics *statistics, uint32_t *amax)
+void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                            const struct ampk_tensor *x, const struct ampk_tensor *y,
+                            const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
     if (statistics && reads_image(conv, x, y)) {
         ampk_image_conv(ctx, x, conv->weights, y, statistics);
         ampk_conv_amax(ctx, y->data, y->dtype, (size_t)y->n * y->c * y->h * y->w, amax);
-        return NULL;
+        return;
     }
-    struct ampk_conv_output o = choose_forward(ctx, conv, y, statistics != NULL);
+    struct ampk_conv_output o = choose_forward(ctx, conv, y);
     const void *result = run_forward(ctx, conv, o, x, y);
     ampk_conv_store_output(ctx, &o, result, y, conv->padded_out, false, amax);
-    if (o.sums) return conv->sums;
     if (statistics) ampk_cuda_bn_statistics(ctx, y, statistics);
-    return NULL;
 }
 
 /* FP32 is asked for first, because the bias is added and the activation applied before the only
@@ -156,8 +148,8 @@ static void run_data_gradient(struct ampk_context *ctx, const struct ampk_conv *
                               const struct destination *to, char *work)
 {
     void *result = b->dx.direct ? to->dx->data : work + b->dx_at;
-    ampk_tc_run(ctx->tensor_core, b->dx.plan, dy, conv->weights, result, NULL,
-                work + b->dx_workspace_at, ctx->stream);
+    ampk_tc_run(ctx->tensor_core, b->dx.plan, dy, conv->weights, result, work + b->dx_workspace_at,
+                ctx->stream);
     ampk_conv_store_output(ctx, &b->dx, result, to->dx, conv->padded_in, to->accumulate, to->amax);
 }
 
@@ -187,8 +179,8 @@ static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
     const void *first = swapped ? from_dy : from_x, *second = swapped ? from_x : from_dy;
     if (to->dx) run_data_gradient(ctx, conv, &b, from_dy, to, work);
     if (x)
-        ampk_tc_run(ctx->tensor_core, b.gradient, first, second, conv->dw, NULL,
-                    work + b.dw_workspace_at, ctx->stream);
+        ampk_tc_run(ctx->tensor_core, b.gradient, first, second, conv->dw, work + b.dw_workspace_at,
+                    ctx->stream);
 }
 
 void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
@@ -299,30 +291,13 @@ static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv)
 static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     struct ampk_tensor x = island(conv, false), y = island(conv, true);
-    for (int statistics = 0; statistics < 2; statistics++) {
-        struct ampk_conv_output o = choose_forward(ctx, conv, &y, statistics);
-        if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;
-    }
+    struct ampk_conv_output o = choose_forward(ctx, conv, &y);
+    if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;
     if (conv->shape.biased) {
-        struct ampk_conv_output o = choose_biased(ctx, conv);
+        o = choose_biased(ctx, conv);
         if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;
     }
     return conv->shape.forward_only || reserve_backward(ctx, conv);
-}
-
-/* Takes the ways that are only for speed. If there is no memory for them, takes the usual ways. */
-static bool choose_ways(struct ampk_context *ctx, struct ampk_conv *conv)
-{
-    size_t had = ctx->work_bytes;
-    conv->summing = ampk_conv_choose_summing(ctx, conv);
-    if (conv->summing)
-        conv->sums = ampk_rt_alloc((size_t)AMPK_TC_SUMS * conv->padded_k * sizeof *conv->sums);
-    if (!conv->sums) conv->summing = NULL;
-    conv->image = ampk_conv_reads_images(ctx, conv); /* what work memory there always is will do */
-    if (reserve_work(ctx, conv)) return true;
-    if (!conv->summing) return false;
-    conv->summing = NULL;
-    return ampk_cuda_work_reserve(ctx, had) && reserve_work(ctx, conv);
 }
 
 struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,
@@ -336,7 +311,9 @@ struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct a
     else if (ampk_conv_libraries(ctx, why, sizeof why) && !(conv = make_conv(s)))
         snprintf(why, sizeof why, AMPK_NO_MEMORY);
     if (conv && ampk_conv_make_plans(ctx, conv, why, sizeof why)) {
-        if (allocate_gradient(conv) && choose_ways(ctx, conv)) return conv;
+        conv->image =
+            ampk_conv_reads_images(ctx, conv); /* what work memory there always is will do */
+        if (allocate_gradient(conv) && reserve_work(ctx, conv)) return conv;
         snprintf(why, sizeof why, AMPK_NO_MEMORY);
     }
     ampk_cuda_conv_destroy(ctx, conv);
@@ -364,6 +341,5 @@ void ampk_cuda_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
     ampk_cuda_wait(ctx);
     ampk_rt_free(conv->weights);
     ampk_rt_free(conv->dw);
-    ampk_rt_free(conv->sums);
     free(conv);
 }

@@ -42,10 +42,7 @@ struct ampk_conv {
     void *dw;                         /* the weight gradient, packed; NULL if forward_only */
     enum ampk_dtype gradient;         /* type of dw after the last backward, run or recorded */
     enum ampk_dtype library_gradient; /* type of dw if the library computes it */
-    /* The plan of forward that also takes batch-norm's sums. NULL: a kernel takes the sums. */
-    struct ampk_tc_plan *summing;
-    float *sums; /* of the last forward with `summing`, [AMPK_TC_SUMS][padded_k] */
-    bool image;  /* our kernel computes forward with statistics (image_conv.cu) */
+    bool image; /* our kernel computes forward with statistics (image_conv.cu) */
 };
 
 /* ---- conv_choice.c ---- */
@@ -64,7 +61,6 @@ struct ampk_conv_output {
     struct ampk_tc_plan *plan;
     enum ampk_dtype dtype; /* as the library writes it */
     bool direct;           /* the library writes the tensor itself; else it writes work memory */
-    bool sums;             /* the plan also writes sums */
 };
 
 /* The way to compute y (+)= ... so that y is stored as kernels.h demands. */
@@ -77,9 +73,6 @@ bool ampk_conv_make_plans(struct ampk_context *ctx, struct ampk_conv *conv, char
                           size_t err_size);
 /* The plan of the library's weight gradient. */
 struct ampk_tc_plan *ampk_conv_library_gradient(struct ampk_context *ctx, struct ampk_conv *conv);
-/* A plan that takes batch-norm's sums in the epilogue of a forward pass. NULL: no such plan, or it
- * does not pay. */
-struct ampk_tc_plan *ampk_conv_choose_summing(struct ampk_context *ctx, struct ampk_conv *conv);
 /* Whether our image kernel computes forward with statistics: wherever it can. */
 bool ampk_conv_reads_images(struct ampk_context *ctx, const struct ampk_conv *conv);
 

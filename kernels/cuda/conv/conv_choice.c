@@ -7,10 +7,7 @@
 
 #include <limits.h>
 
-enum {
-    WORKSPACE_SHARE = 16, /* a plan gets at most 1/16 of the device's memory */
-    SUMMED_CHANNELS = 32, /* at least, for sums in an epilogue */
-};
+enum { WORKSPACE_SHARE = 16 }; /* a plan gets at most 1/16 of the device's memory */
 
 /* Take an FP32 weight gradient unless it takes 3 % longer than one in 16 bits. */
 static const float FP32_GRADIENT_WORTH = 1.03f;
@@ -124,24 +121,6 @@ struct ampk_tc_plan *ampk_conv_library_gradient(struct ampk_context *ctx, struct
 {
     char why[400];
     return find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->library_gradient, false, why, sizeof why);
-}
-
-/* cuDNN has engines with sums that need no compiling only for FP16 without groups. The result must
- * have no padding channels: y is then a dense tensor, and the sums are exactly those of the layer's
- * channels. With few input channels such an engine takes longer than a plan and a kernel: on an
- * H100 six times as long with 8, 1.6 times with 16, from 32 on it takes 0.5 to 0.95 of it. */
-struct ampk_tc_plan *ampk_conv_choose_summing(struct ampk_context *ctx, struct ampk_conv *conv)
-{
-    char why[400];
-    const struct ampk_conv_shape *s = &conv->shape;
-    enum ampk_setting setting = ampk_cuda_setting(AMPK_CUDA_EPILOGUE_SUMS);
-    bool possible = s->compute == AMPK_COMPUTE_FP16 && s->groups == 1 && conv->padded_k == s->k &&
-                    !s->transposed && !s->forward_only;
-    bool pays = setting == AMPK_ALWAYS || (setting != AMPK_NEVER && s->c >= SUMMED_CHANNELS);
-    if (!possible || !pays) return NULL;
-    struct ampk_tc_problem p = ampk_conv_problem(s, AMPK_TC_FORWARD, conv->operand, false);
-    p.sums = true;
-    return ampk_tc_plan_create(ctx->tensor_core, &p, ctx->stream, why, sizeof why);
 }
 
 /* On an H100 the kernel takes 0.27 to 0.33 of what packing, a plan and the statistics take. */

@@ -242,11 +242,8 @@ static __device__ __forceinline__ bool gather(float *shared, unsigned width, flo
     if (threadIdx.x < width) rows[own * width + threadIdx.x] = shared[threadIdx.x];
     if (!ampk_is_last(counter, count)) return false;
     unsigned lines = THREADS / width, line = threadIdx.x / width;
-    float total = 0;
-#pragma unroll 8
-    for (unsigned i = line; i < count && line < lines; i += lines)
-        total += rows[i * width + threadIdx.x % width];
-    shared[threadIdx.x] = total;
+    shared[threadIdx.x] =
+        ampk_sum_every<16>(rows, threadIdx.x, lines * width, line < lines ? count * width : 0);
     ampk_add_up(shared, lines, width);
     return true;
 }

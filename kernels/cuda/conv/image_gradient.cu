@@ -448,13 +448,10 @@ static __global__ void __launch_bounds__(ADDING_THREADS)
     __shared__ float shared[ADDING_THREADS];
     const int lane = threadIdx.x % AMPK_WARP, line = threadIdx.x / AMPK_WARP;
     const int lines = ADDING_THREADS / AMPK_WARP;
-    const float *from =
-        partial + (size_t)blockIdx.y * blocks * M::values + (size_t)blockIdx.x * AMPK_WARP + lane;
-    float total = 0;
-#pragma unroll 8
-    for (unsigned i = line; i < blocks; i += lines)
-        total += from[(size_t)i * M::values];
-    shared[threadIdx.x] = total;
+    const float *from = partial + (size_t)blockIdx.y * blocks * M::values;
+    const unsigned own = blockIdx.x * AMPK_WARP + lane;
+    shared[threadIdx.x] =
+        ampk_sum_every<16>(from, line * M::values + own, lines * M::values, blocks * M::values);
     ampk_add_up(shared, lines, AMPK_WARP);
     if (line) return;
     const int number = blockIdx.x % 4, product = blockIdx.x / 4 / M::columns;

@@ -118,9 +118,8 @@ static const float COVER_MS = .15f;
  * candidate would look slow. */
 static const float WARM_UP_MS = 300;
 
-/* Means of made-up operands. Real activations are mostly positive. Where the result is summed, its
- * channels need means of their own, some larger than their spread, to show errors of the sums. */
-static const float MEAN_OF_X = .25f, MEAN_FOR_SUMS = 1;
+/* Mean of made-up images. Real activations are mostly positive. */
+static const float MEAN_OF_X = .25f;
 
 static void *make_operand(struct ampk_tc_bench *b, size_t n, enum ampk_dtype dtype, float mean)
 {
@@ -189,13 +188,11 @@ bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *
     size_t y = (size_t)p->n * ampk_tc_out(p, p->h, p->kh) * ampk_tc_out(p, p->w, p->kw) * p->k;
     enum ampk_dtype operand = ampk_tc_operand(p->compute);
     bool data = p->pass == AMPK_TC_DATA;
-    float mean = p->sums ? MEAN_FOR_SUMS : data ? 0 : MEAN_OF_X;
-    b->first = make_operand(b, data ? y : x, operand, mean);
+    b->first = make_operand(b, data ? y : x, operand, data ? 0 : MEAN_OF_X);
     b->second = make_operand(b, p->pass == AMPK_TC_WEIGHTS ? y : weights, operand, 0);
     size_t result = p->pass == AMPK_TC_FORWARD ? y : data ? x : weights;
     b->result = make_operand(b, result, p->result, 0);
     b->result_bytes = result * ampk_dtype_bytes(p->result);
-    if (p->sums) b->sums = make_operand(b, (size_t)AMPK_TC_SUMS * p->k, AMPK_FP32, 0);
     if (!b->workspace_bytes) b->workspace_bytes = ampk_tc_workspace_limit(b->tc, p);
     /* Without memory for the most that a plan may want, engines compete with half, then a quarter
      * ... */
@@ -204,8 +201,7 @@ bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *
         b->workspace_bytes /= 2;
     b->from = ampk_rt_event_create(true);
     b->to = ampk_rt_event_create(true);
-    bool begun = b->first && b->second && b->result && b->workspace && (b->sums || !p->sums) &&
-                 b->from && b->to;
+    bool begun = b->first && b->second && b->result && b->workspace && b->from && b->to;
     if (begun) ampk_tc_bench_wait(b); /* an error from before is nobody's fault here */
     return begun;
 }
@@ -216,7 +212,6 @@ void ampk_tc_bench_end(struct ampk_tc_bench *b)
     ampk_rt_free(b->first);
     ampk_rt_free(b->second);
     ampk_rt_free(b->result);
-    ampk_rt_free(b->sums);
     ampk_rt_free(b->workspace);
     if (b->from) ampk_rt_event_destroy(b->from);
     if (b->to) ampk_rt_event_destroy(b->to);
@@ -224,8 +219,8 @@ void ampk_tc_bench_end(struct ampk_tc_bench *b)
 
 bool ampk_tc_bench_run(struct ampk_tc_bench *b, const struct ampk_tc_engine *engine)
 {
-    bool done = ampk_tc_run_engine(b->tc, engine, b->first, b->second, b->result, b->sums,
-                                   b->workspace, b->stream, b->refusal, sizeof b->refusal);
+    bool done = ampk_tc_run_engine(b->tc, engine, b->first, b->second, b->result, b->workspace,
+                                   b->stream, b->refusal, sizeof b->refusal);
     if (done) return true;
     ampk_rt_forget_error();
     ampk_tc_bench_wait(b); /* a device that faulted refuses everything */

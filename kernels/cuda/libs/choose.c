@@ -171,8 +171,6 @@ static void time_cudnn(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
 
 /* ---- all of them ---- */
 
-/* "None" is kept only if the bench had all the workspace that plans may have: with less, an engine
- * may just have lacked memory today. */
 bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream,
                             char *why, size_t why_size)
 {
@@ -185,8 +183,7 @@ bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_
     if (!t.list) return false;
     ampk_tc_say_timing(tc);
     t.until = ampk_tc_now() + MOST_SECONDS;
-    bool begun = ampk_tc_bench_begin(&b, p);
-    if (begun) {
+    if (ampk_tc_bench_begin(&b, p)) {
         time_gemms(&b, plan, &t);
         if (!ampk_tc_is_wide(p)) time_cudnn(&b, plan, &t, why, why_size);
         ampk_tc_take_right(&b, plan, &t);
@@ -197,9 +194,6 @@ bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_
     tc->timed.cut_short += t.cut_short;
     tc->timed.seconds += ampk_tc_now() - (t.until - MOST_SECONDS);
     free(t.list);
-    if (plan->engine.ms <= 0 && p->sums && begun &&
-        b.workspace_bytes == ampk_tc_workspace_limit(tc, p))
-        ampk_plan_cache_add(tc->cache, plan->key, AMPK_TC_NONE);
     return plan->engine.ms > 0;
 }
 

@@ -6,9 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* First number of tensors between operations, which are not in memory. */
-enum { VIRTUAL = AMPK_CUDNN_TENSORS + 1 };
-
 /* ---- descriptors ---- */
 
 /* cuDNN's words for its last error, in one line: messages go into one line of output. */
@@ -103,8 +100,7 @@ struct dimensions {
     int64_t n, c, h, w;
 };
 
-/* A tensor with the memory order and the alignment that tensor_core.h promises. Virtual tensors
- * are FP32 values between operations. */
+/* A tensor with the memory order and the alignment that tensor_core.h promises. */
 static cudnnBackendDescriptor_t make_tensor(struct ampk_cudnn_set *set, int64_t id,
                                             enum ampk_dtype dtype, struct dimensions d)
 {
@@ -116,8 +112,6 @@ static cudnnBackendDescriptor_t make_tensor(struct ampk_cudnn_set *set, int64_t 
     ampk_cudnn_attribute(set, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
     ampk_cudnn_attribute_int(set, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
     ampk_cudnn_attribute_int(set, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16);
-    bool is_virtual = id >= VIRTUAL;
-    ampk_cudnn_attribute(set, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
     return ampk_cudnn_finalize(set, t, "a tensor");
 }
 
@@ -190,84 +184,8 @@ make_pass(struct ampk_cudnn_set *set, const struct ampk_tc_problem *p, cudnnBack
     return ampk_cudnn_finalize(set, op, name->what);
 }
 
-/* A pointwise operation is one of these: y = f(x), y = f(x, b), or dx = f(x, dy). */
-struct pointwise {
-    cudnnPointwiseMode_t mode;
-    cudnnBackendDescriptor_t x, b, y, dy, dx;
-};
-
-/* All arithmetic of the epilogue is FP32, as kernels.h demands. */
-static cudnnBackendDescriptor_t make_pointwise(struct ampk_cudnn_set *set, struct pointwise p)
-{
-    cudnnDataType_t precision = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t how = ampk_cudnn_make(set, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    ampk_cudnn_attribute(set, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1,
-                         &p.mode);
-    ampk_cudnn_attribute(set, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
-                         &precision);
-    ampk_cudnn_finalize(set, how, "what is done to each element");
-    const struct {
-        cudnnBackendAttributeName_t name;
-        cudnnBackendDescriptor_t tensor;
-    } tensors[] = {{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, p.x},
-                   {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, p.b},
-                   {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, p.y},
-                   {CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, p.dy},
-                   {CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, p.dx}};
-    cudnnBackendDescriptor_t op =
-        ampk_cudnn_make(set, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
-        if (tensors[i].tensor)
-            ampk_cudnn_attribute_descriptor(set, op, tensors[i].name, tensors[i].tensor);
-    return ampk_cudnn_finalize(set, op, "an operation on each element");
-}
-
-/* ---- batch-norm's sums ---- */
-
-/* One FP32 number per channel. */
-static cudnnBackendDescriptor_t make_vector(struct ampk_cudnn_set *set, int64_t id, int channels)
-{
-    return make_tensor(set, id, AMPK_FP32, (struct dimensions){1, channels, 1, 1});
-}
-
-/* The sums of y and of its squares over n, h and w. */
-static cudnnBackendDescriptor_t make_sums(struct ampk_cudnn_set *set, int channels,
-                                          cudnnBackendDescriptor_t y)
-{
-    cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
-    cudnnDataType_t precision = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t op =
-        ampk_cudnn_make(set, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
-    ampk_cudnn_attribute(set, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1,
-                         &mode);
-    ampk_cudnn_attribute(set, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
-                         &precision);
-    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
-    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC,
-                                    make_vector(set, AMPK_CUDNN_SUMS, channels));
-    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC,
-                                    make_vector(set, AMPK_CUDNN_SUMS + 1, channels));
-    return ampk_cudnn_finalize(set, op, "sums");
-}
-
 /* ---- graphs ---- */
 
-static cudnnBackendDescriptor_t make_graph(struct ampk_cudnn_set *set,
-                                           const struct ampk_cudnn_device *device,
-                                           const cudnnBackendDescriptor_t *operations, int count)
-{
-    cudnnBackendDescriptor_t g = ampk_cudnn_make(set, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    ampk_cudnn_attribute(set, g, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                         count, operations);
-    if (device->handle)
-        ampk_cudnn_attribute(set, g, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                             &device->handle);
-    return ampk_cudnn_finalize(set, g, "the graph");
-}
-
-/* The pass is operation 0. What follows reads its result: as stored, or, for a copy, an FP32 tensor
- * that is never in memory. */
 cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *set,
                                           const struct ampk_cudnn_device *device,
                                           const struct ampk_tc_problem *p)
@@ -280,24 +198,15 @@ cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *set,
     };
     enum ampk_dtype types[] = {operand, operand, operand};
     /* The tensor that is written: dx, weights, y. */
-    int written = p->pass == AMPK_TC_DATA ? 0 : p->pass == AMPK_TC_WEIGHTS ? 1 : 2;
-    types[written] = p->result;
-    cudnnBackendDescriptor_t tensors[3], operations[2];
+    types[p->pass == AMPK_TC_DATA ? 0 : p->pass == AMPK_TC_WEIGHTS ? 1 : 2] = p->result;
+    cudnnBackendDescriptor_t tensors[3];
     for (int i = 0; i < 3; i++)
         tensors[i] = make_tensor(set, AMPK_CUDNN_X + i, types[i], sizes[i]);
-    int count = 1;
-    cudnnBackendDescriptor_t stored = tensors[written], unrounded = stored;
-    bool copied = p->result != operand && p->pass != AMPK_TC_FORWARD;
-    if (copied) {
-        unrounded = make_tensor(set, VIRTUAL, AMPK_FP32, sizes[written]);
-        /* No engine writes 16-bit operands' gradients as FP32 by itself; with a copy behind it the
-         * engines that are compiled at run time do. */
-        operations[count++] = make_pointwise(
-            set, (struct pointwise){.mode = CUDNN_POINTWISE_IDENTITY, .x = unrounded, .y = stored});
-    } else if (p->sums) {
-        operations[count++] = make_sums(set, p->k, stored);
-    }
-    tensors[written] = unrounded;
-    operations[0] = make_pass(set, p, tensors[0], tensors[1], tensors[2]);
-    return make_graph(set, device, operations, count);
+    cudnnBackendDescriptor_t pass = make_pass(set, p, tensors[0], tensors[1], tensors[2]);
+    cudnnBackendDescriptor_t g = ampk_cudnn_make(set, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    ampk_cudnn_attribute_descriptor(set, g, CUDNN_ATTR_OPERATIONGRAPH_OPS, pass);
+    if (device->handle)
+        ampk_cudnn_attribute(set, g, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                             &device->handle);
+    return ampk_cudnn_finalize(set, g, "the graph");
 }

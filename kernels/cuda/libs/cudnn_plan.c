@@ -368,7 +368,6 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
     }
     plan->engine = choice->engine;
     plan->pass = p->pass;
-    plan->channels = p->sums ? p->k : 0;
     if (make_plan(plan, device, p, choice)) {
         plan->workspace =
             (size_t)get_int(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
@@ -435,41 +434,23 @@ void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
 
 /* ---- running ---- */
 
-/* A plan's tensors and their addresses. */
-struct addresses {
-    int count;
-    int64_t ids[AMPK_CUDNN_TENSORS];
-    const void *at[AMPK_CUDNN_TENSORS];
-};
-
-static void add_address(struct addresses *a, int64_t id, const void *at)
-{
-    a->ids[a->count] = id;
-    a->at[a->count++] = at;
-}
-
 /* The operands of a pass in the order of ampk_tc_run, by the numbers of libraries.h. */
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
-                         const void *first, const void *second, void *result, float *sums,
-                         void *workspace, char *why, size_t why_size)
+                         const void *first, const void *second, void *result, void *workspace,
+                         char *why, size_t why_size)
 {
     static const int64_t ids[][3] = {
         [AMPK_TC_FORWARD] = {AMPK_CUDNN_X, AMPK_CUDNN_WEIGHTS, AMPK_CUDNN_Y},
         [AMPK_TC_DATA] = {AMPK_CUDNN_Y, AMPK_CUDNN_WEIGHTS, AMPK_CUDNN_X},
         [AMPK_TC_WEIGHTS] = {AMPK_CUDNN_X, AMPK_CUDNN_Y, AMPK_CUDNN_WEIGHTS},
     };
-    struct addresses to = {.count = 0};
-    add_address(&to, ids[plan->pass][0], first);
-    add_address(&to, ids[plan->pass][1], second);
-    add_address(&to, ids[plan->pass][2], result);
-    for (int i = 0; plan->channels && i < AMPK_TC_SUMS; i++)
-        add_address(&to, AMPK_CUDNN_SUMS + i, sums + (size_t)i * plan->channels);
+    const void *at[] = {first, second, result};
     struct ampk_cudnn_set set = {.count = 0};
     cudnnBackendDescriptor_t pack = ampk_cudnn_make(&set, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, to.count,
-                         to.ids);
-    ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
-                         to.count, to.at);
+    ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3,
+                         ids[plan->pass]);
+    ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3,
+                         at);
     ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
                          &workspace);
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;

@@ -81,8 +81,8 @@ int ampk_tc_list_gemms(struct ampk_tc *tc, const struct ampk_tc_problem *p, size
 /* A cuDNN handle keeps its stream from call to call; the two gradients use different streams, so
  * every run sets it. */
 bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine, const void *first,
-                        const void *second, void *result, float *sums, void *workspace,
-                        ampk_rt_stream stream, char *why, size_t why_size)
+                        const void *second, void *result, void *workspace, ampk_rt_stream stream,
+                        char *why, size_t why_size)
 {
     if (engine->gemm)
         return ampk_gemm_run(tc->cublaslt, engine->gemm, &engine->algorithm, first, second, result,
@@ -91,8 +91,8 @@ bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine,
         snprintf(why, why_size, "cuDNN: the stream cannot be set");
         return false;
     }
-    return ampk_cudnn_plan_run(&tc->cudnn, engine->cudnn, first, second, result, sums, workspace,
-                               why, why_size);
+    return ampk_cudnn_plan_run(&tc->cudnn, engine->cudnn, first, second, result, workspace, why,
+                               why_size);
 }
 
 /* ---- names in the file of plans ---- */

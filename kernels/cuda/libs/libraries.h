@@ -44,15 +44,8 @@ void ampk_cudnn_attribute_descriptor(struct ampk_cudnn_set *, cudnnBackendDescri
 cudnnBackendDescriptor_t ampk_cudnn_finalize(struct ampk_cudnn_set *, cudnnBackendDescriptor_t,
                                              const char *what);
 
-/* Numbers of the tensors in a problem's graph; a plan gets their addresses by these numbers.
- * Behind the first three come the vectors of sums. */
-enum {
-    AMPK_CUDNN_X = 1,
-    AMPK_CUDNN_WEIGHTS,
-    AMPK_CUDNN_Y,
-    AMPK_CUDNN_SUMS,
-    AMPK_CUDNN_TENSORS = AMPK_CUDNN_SUMS + AMPK_TC_SUMS - 1,
-};
+/* Numbers of the tensors in a problem's graph; a plan gets their addresses by these numbers. */
+enum { AMPK_CUDNN_X = 1, AMPK_CUDNN_WEIGHTS, AMPK_CUDNN_Y };
 
 /* The problem as a graph of operations; NULL with the reason in the set. */
 cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *, const struct ampk_cudnn_device *,
@@ -107,7 +100,6 @@ struct ampk_cudnn_plan {
     size_t workspace;
     bool tensor_cores;
     enum ampk_tc_pass pass;
-    int channels; /* length of the vectors of sums; 0: no sums */
 };
 
 /* NULL with the reason if the engine refuses or wants more workspace. */
@@ -137,8 +129,8 @@ void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *);
 /* Runs on the handle's stream, with operands as in ampk_tc_run. False with the reason if cuDNN
  * refuses. */
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *, const struct ampk_cudnn_plan *,
-                         const void *first, const void *second, void *result, float *sums,
-                         void *workspace, char *why, size_t why_size);
+                         const void *first, const void *second, void *result, void *workspace,
+                         char *why, size_t why_size);
 
 /* ---- gemm_cublaslt.c: inner products through cuBLASLt ----
  *

@@ -13,11 +13,10 @@
 /* ---- plans ---- */
 
 void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
-                 const void *second, void *result, float *sums, void *workspace,
-                 ampk_rt_stream stream)
+                 const void *second, void *result, void *workspace, ampk_rt_stream stream)
 {
     char why[400];
-    if (ampk_tc_run_engine(tc, &plan->engine, first, second, result, sums, workspace, stream, why,
+    if (ampk_tc_run_engine(tc, &plan->engine, first, second, result, workspace, stream, why,
                            sizeof why))
         return;
     ampk_rt_forget_error();
@@ -33,12 +32,6 @@ struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *plan)
 }
 
 /* ---- with the cache ---- */
-
-static bool is_kept_as_none(const struct ampk_tc *tc, const struct ampk_tc_plan *plan)
-{
-    const char *value = ampk_plan_cache_find(tc->cache, plan->key);
-    return value && !strcmp(value, AMPK_TC_NONE);
-}
 
 /* Sets up the engine that the file names. False if there is none, it is damaged, it is left out
  * since, or this library refuses it now: then the caller chooses anew. */
@@ -66,10 +59,10 @@ static void write_key(const struct ampk_tc *tc, const struct ampk_tc_problem *p,
     static const char *const pass[] = {"forward", "data", "weights"};
     static const char *const compute[] = {"fp32", "tf32", "fp16", "bf16"};
     snprintf(key, AMPK_TC_KEY,
-             "%s; %s%s%s %s to %s; %dx%dx%dx%d by %d of %dx%d stride %d pad %d groups %d%s",
-             tc->device, pass[p->pass], p->accumulate ? " added" : "", p->sums ? " with sums" : "",
-             compute[p->compute], ampk_dtype_name(p->result), p->n, p->c, p->h, p->w, p->k, p->kh,
-             p->kw, p->stride, p->pad, p->groups, tc->settings.search ? "; searched" : "");
+             "%s; %s%s %s to %s; %dx%dx%dx%d by %d of %dx%d stride %d pad %d groups %d%s",
+             tc->device, pass[p->pass], p->accumulate ? " added" : "", compute[p->compute],
+             ampk_dtype_name(p->result), p->n, p->c, p->h, p->w, p->k, p->kh, p->kw, p->stride,
+             p->pad, p->groups, tc->settings.search ? "; searched" : "");
 }
 
 /* An engine of cuBLASLt without an obstacle uses Tensor Cores; cuDNN says for each engine whether
@@ -91,10 +84,8 @@ static bool choose(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream
     if (!chosen) {
         ampk_plan_cache_refresh(tc->cache); /* contexts beside this one make the same choices */
         chosen = choose_as_kept(tc, plan) ||
-                 (!is_kept_as_none(tc, plan) &&
-                  ampk_tc_choose_by_time(tc, plan, stream, why, why_size)) ||
-                 (!is_kept_as_none(tc, plan) &&
-                  ampk_tc_choose_by_guess(tc, plan, stream, why, why_size));
+                 ampk_tc_choose_by_time(tc, plan, stream, why, why_size) ||
+                 ampk_tc_choose_by_guess(tc, plan, stream, why, why_size);
     }
     ampk_tc_save_cache(tc);
     return chosen;

@@ -22,9 +22,6 @@ enum {
     AMPK_TC_CHOICE_KEY = AMPK_TC_KEY + AMPK_TC_CHOICE + 2,
 };
 
-/* A value in the cache: nothing can compute this problem. Kept only for problems with sums,
- * because a convolution can do without them. */
-static const char AMPK_TC_NONE[] = "none";
 /* A value in the cache: this made the device fault, or hang. Kept for choices of a plan. */
 static const char AMPK_TC_FAULTED[] = "faulted";
 /* A value in the cache: this gave other results than others. Kept for choices of a plan. */
@@ -99,8 +96,8 @@ const char *ampk_tc_name_gemm(const struct ampk_tc_plan *, const cublasLtMatmulA
 
 /* ampk_tc_run with one engine. False with the reason if the library refuses. */
 bool ampk_tc_run_engine(struct ampk_tc *, const struct ampk_tc_engine *, const void *first,
-                        const void *second, void *result, float *sums, void *workspace,
-                        ampk_rt_stream, char *why, size_t why_size);
+                        const void *second, void *result, void *workspace, ampk_rt_stream,
+                        char *why, size_t why_size);
 
 /* ---- bench.c: messages, and facts kept for the next run ---- */
 
@@ -127,7 +124,6 @@ struct ampk_tc_bench {
     ampk_rt_stream stream;
     void *first, *second, *result, *workspace;
     size_t result_bytes;
-    float *sums;            /* of a problem that has them; else NULL */
     size_t workspace_bytes; /* 0 before begin: as much as plans may want, or as there is */
     ampk_rt_event from, to;
     const char *what;                    /* the plan's key, for a message */

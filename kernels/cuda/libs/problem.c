@@ -32,10 +32,10 @@ struct ampk_tc_problem ampk_conv_problem(const struct ampk_conv_shape *s, enum a
 
 /* Two shapes qualify: 1x1 windows by 1 (each pixel is a row) and windows of a whole image (each
  * image is a row: connected layers). Of the former also groups, if each begins where every address
- * has to. A problem with sums does not: cuBLASLt has no such epilogue, cuDNN does. */
+ * has to. */
 bool ampk_tc_is_matrix(const struct ampk_tc_problem *p, struct ampk_tc_matrix *m)
 {
-    if (p->pad || p->sums) return false;
+    if (p->pad) return false;
     int multiple = 16 / (int)ampk_dtype_bytes(ampk_tc_operand(p->compute));
     int c = p->c / p->groups, k = p->k / p->groups;
     bool pixels = p->kh == 1 && p->kw == 1 && p->stride == 1;

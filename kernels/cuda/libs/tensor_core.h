@@ -31,7 +31,6 @@ struct ampk_tc_problem {
     enum ampk_compute compute;
     enum ampk_dtype result; /* ampk_tc_operand(compute) or AMPK_FP32 */
     bool accumulate;        /* AMPK_TC_DATA only */
-    bool sums;              /* AMPK_TC_FORWARD only: also take batch-norm's sums of y */
 };
 
 static inline enum ampk_dtype ampk_tc_operand(enum ampk_compute compute)
@@ -111,14 +110,10 @@ struct ampk_tc_plan_info {
 };
 struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *);
 
-/* Of a problem with sums: so many vectors of k floats, one behind the other. The sums over all
- * pixels of y, then of its squares, as stored or before they were rounded. */
-enum { AMPK_TC_SUMS = 2 };
-
 /* result (+)= the pass of two operands. Forward: x and weights. Data gradient: dy and weights.
- * Weight gradient: x and dy. sums: the vectors of a problem that has them, else NULL. workspace:
- * 256-byte aligned. A library that fails here aborts the program with a message. */
+ * Weight gradient: x and dy. workspace: 256-byte aligned. A library that fails here aborts the
+ * program with a message. */
 void ampk_tc_run(struct ampk_tc *, const struct ampk_tc_plan *, const void *first,
-                 const void *second, void *result, float *sums, void *workspace, ampk_rt_stream);
+                 const void *second, void *result, void *workspace, ampk_rt_stream);
 
 #endif

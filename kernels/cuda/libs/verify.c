@@ -124,8 +124,8 @@ static bool compute(struct verification *v, const struct ampk_tc_trial *trial, v
     ampk_tc_name_choice(v->plan, trial->choice, key);
     ampk_conv_fill(b->stream, result, p->result, b->result_bytes / ampk_dtype_bytes(p->result), 0);
     ampk_tc_bench_blame(b, &engine, key);
-    bool done = ampk_tc_run_engine(b->tc, &engine, b->first, b->second, result, b->sums,
-                                   b->workspace, b->stream, why, sizeof why);
+    bool done = ampk_tc_run_engine(b->tc, &engine, b->first, b->second, result, b->workspace,
+                                   b->stream, why, sizeof why);
     ampk_tc_bench_wait(b);
     ampk_tc_bench_blame(b, NULL, NULL);
     ampk_tc_clear_engine(&engine);

@@ -53,15 +53,14 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
 /* out = activation(normalized y), plus add if there is a residual. */
 template <typename A, typename Activation, bool Residual>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ? 4 : 1)
-    normalize(ampk_cover cover, ampk_view y, ampk_batchnorm bn, ampk_untaken untaken,
-              Activation activation, ampk_view add, ampk_view out, uint32_t *y_amax, uint32_t *amax)
+    normalize(ampk_cover cover, ampk_view y, ampk_batchnorm bn, Activation activation,
+              ampk_view add, ampk_view out, uint32_t *y_amax, uint32_t *amax)
 {
     const int N = A::width;
     unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0, largest_y = 0;
-    untaken.take<A>(cover);
     if (channel < cover.channels) {
-        const ampk_normalizer<N> layer(bn, cover, untaken, channel);
+        const ampk_normalizer<N> layer(bn, channel);
         ampk_for_rows<2, forward_input<N>, AMPK_LAST_ROW_FIRST>(
             cover,
             [&](unsigned row, forward_input<N> &in) {
@@ -244,15 +243,14 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
 {
     struct ampk_view from = ampk_pixels(y), to = ampk_pixels(out);
     struct ampk_view residual = add ? ampk_pixels(add) : from;
-    struct ampk_untaken untaken = ampk_untaken_of(bn, y);
     auto run = [&](auto access) {
         typedef decltype(access) A;
         struct ampk_cover cover = ampk_cover_map<A>(ampk_pixel_count(y), from.c);
         ampk_with_activation(activation, [&](auto family) {
             typedef decltype(family) F;
             auto normalization = add ? normalize<A, F, true> : normalize<A, F, false>;
-            AMPK_LAUNCH(normalization, cover.grid, AMPK_MAP_THREADS, untaken.shared_bytes<A>(cover),
-                        ctx->stream, cover, from, *bn, untaken, family, residual, to, y_amax, amax);
+            AMPK_LAUNCH(normalization, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover, from,
+                        *bn, family, residual, to, y_amax, amax);
         });
     };
     ampk_with_access(run, from, to, residual);

@@ -61,57 +61,6 @@ struct ampk_channel_statistics {
     }
 };
 
-/* Forward's statistics, if it still has to make them from sums that a library took, which have no
- * shift. Every block makes those of its channels, in shared memory; those of the first row of
- * blocks store them. */
-struct ampk_untaken {
-    const float *sums; /* [2][channels]; NULL: the statistics are there */
-    unsigned count;    /* of the values of a channel */
-    ampk_bn_statistics to;
-
-    /* Bytes of shared memory. */
-    template <typename A> size_t shared_bytes(const ampk_cover &cover) const
-    {
-        return sums ? 2 * (size_t)(A::width << cover.lane_bits) * sizeof(float) : 0;
-    }
-    /* For all threads of a block. */
-    template <typename A> __device__ __forceinline__ void take(const ampk_cover &cover) const
-    {
-        AMPK_SHARED_MEMORY(float, shared);
-        if (!sums) return;
-        unsigned block = (unsigned)A::width << cover.lane_bits, first = blockIdx.x * block;
-        uint32_t largest = 0;
-        for (unsigned i = threadIdx.x; i < block; i += blockDim.x) {
-            unsigned c = first + i;
-            if (c >= cover.channels) continue;
-            const ampk_channel_statistics of(to.rule, count, 0, sums[c], sums[cover.channels + c]);
-            shared[i] = of.mean;
-            shared[block + i] = of.variance;
-            if (blockIdx.y == 0) largest = of.store(to, c, largest);
-        }
-        __syncthreads();
-        if (blockIdx.y == 0) ampk_raise_amax(to.amax, largest);
-    }
-    /* Reads what take has made. */
-    template <int N>
-    __device__ __forceinline__ void read(const ampk_cover &cover, unsigned channel,
-                                         float (&mean)[N], float (&variance)[N]) const
-    {
-        AMPK_SHARED_MEMORY(float, shared);
-        unsigned block = (unsigned)N << cover.lane_bits, place = channel - blockIdx.x * block;
-        ampk_read_parameters(shared, place, mean);
-        ampk_read_parameters(shared, block + place, variance);
-    }
-};
-
-static inline struct ampk_untaken ampk_untaken_of(const struct ampk_batchnorm *bn,
-                                                  const struct ampk_tensor *y)
-{
-    struct ampk_untaken u = {};
-    if (bn->sums) u = {bn->sums, ampk_pixel_count(y), *bn->statistics};
-    return u;
-}
-
 /* The parameters that forward needs of N channels: scale * x_hat = (y - mean) * factor. On a GPU
  * Darknet's rule is cuDNN's. Its reciprocal root is within 2 ulp and takes six instructions; a
  * root and a division take over twenty, one channel after the other. Every thread computes it for
@@ -124,23 +73,6 @@ template <int N> struct ampk_normalizer {
         float variance[N];
         ampk_read_parameters(bn.mean, channel, mean);
         ampk_read_parameters(bn.variance, channel, variance);
-        finish(bn, channel, variance);
-    }
-    __device__ __forceinline__ ampk_normalizer(const ampk_batchnorm &bn, const ampk_cover &cover,
-                                               const ampk_untaken &untaken, unsigned channel)
-    {
-        float variance[N];
-        if (untaken.sums) {
-            untaken.read(cover, channel, mean, variance);
-        } else {
-            ampk_read_parameters(bn.mean, channel, mean);
-            ampk_read_parameters(bn.variance, channel, variance);
-        }
-        finish(bn, channel, variance);
-    }
-    __device__ __forceinline__ void finish(const ampk_batchnorm &bn, unsigned channel,
-                                           const float (&variance)[N])
-    {
         float scale[N];
         ampk_read_parameters(bn.scale, channel, scale);
         ampk_read_parameters(bn.bias, channel, bias);

@@ -67,15 +67,14 @@ load_pixels(const ampk_view &y, const cell &at, unsigned channel, float (&v)[AMP
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
     pool_normalized(ampk_cover cover, cell_sides sides, ampk_view y, ampk_batchnorm bn,
-                    ampk_untaken untaken, ampk_slope activation, ampk_view out, uint8_t *argmax,
-                    uint32_t *y_amax, uint32_t *amax)
+                    ampk_slope activation, ampk_view out, uint8_t *argmax, uint32_t *y_amax,
+                    uint32_t *amax)
 {
     const int N = A::width;
     unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0, largest_y = 0;
-    untaken.take<A>(cover);
     if (channel < cover.channels) {
-        const ampk_normalizer<N> layer(bn, cover, untaken, channel);
+        const ampk_normalizer<N> layer(bn, channel);
         for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             const cell at(ampk_row_at(cover, row, AMPK_LAST_ROW_FIRST), sides);
             float v[AMPK_CELL][N], max[N];
@@ -205,13 +204,12 @@ extern "C" void ampk_cuda_bn_act_pool_forward(struct ampk_context *ctx, const st
                                               uint32_t *y_amax, uint32_t *amax)
 {
     struct ampk_view from = ampk_pixels(y), to = ampk_pixels(out);
-    struct ampk_untaken untaken = ampk_untaken_of(bn, y);
     auto run = [&](auto access) {
         typedef decltype(access) A;
         struct ampk_cover cover = ampk_cover_map<A>(cell_count(y), from.c);
-        AMPK_LAUNCH(pool_normalized<A>, cover.grid, AMPK_MAP_THREADS,
-                    untaken.shared_bytes<A>(cover), ctx->stream, cover, find_sides(y, out), from,
-                    *bn, untaken, ampk_slope_of(activation), to, (uint8_t *)argmax, y_amax, amax);
+        AMPK_LAUNCH(pool_normalized<A>, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover,
+                    find_sides(y, out), from, *bn, ampk_slope_of(activation), to, (uint8_t *)argmax,
+                    y_amax, amax);
     };
     ampk_with_access(run, from, to);
 }

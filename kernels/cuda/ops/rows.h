@@ -332,6 +332,29 @@ template <typename A> static inline size_t ampk_sum_bytes(const struct ampk_cove
            sizeof(float);
 }
 
+/* Adds up x[first], x[first + step] ... as long as the index is below `end`, in this order. The
+ * loads of `ahead` terms are under way at once. In a plain loop each would wait for the addition
+ * before it: nvcc does not know how many there are, so it tests after each, unrolled or not. A term
+ * behind the end counts as 0. That changes no bit, because a sum that begins with 0 is never -0. */
+template <int ahead>
+static __device__ __forceinline__ float ampk_sum_every(const float *x, unsigned first,
+                                                       unsigned step, unsigned end)
+{
+    float total = 0;
+#pragma unroll 1
+    for (unsigned i = first; i < end; i += ahead * step) {
+        const float *from = x + i;
+        float terms[ahead];
+#pragma unroll
+        for (int k = 0; k < ahead; k++)
+            terms[k] = i + k * step < end ? from[k * step] : 0;
+#pragma unroll
+        for (int k = 0; k < ahead; k++)
+            total += terms[k];
+    }
+    return total;
+}
+
 /* Adds up `rows` rows of `width` floats into shared[0..width). The block has at least `width`
  * threads. */
 static __device__ __forceinline__ void ampk_add_up(float *shared, unsigned rows, unsigned width)
@@ -403,13 +426,13 @@ static __device__ __forceinline__ bool ampk_grid_sums(const ampk_cover &cover, f
     if (threadIdx.x < width) mine[threadIdx.x] = shared[threadIdx.x];
     if (!ampk_is_last(&counters[blockIdx.x], gridDim.y)) return false;
 
+    /* A thread adds at most 64 rows with 16 values, 32 with fewer. More loads under way would take
+     * registers, and with them the third block of many kernels on a multiprocessor. */
+    const int ahead = V < 16 ? 8 : 16;
     unsigned groups = blockDim.x / width, group = threadIdx.x / width;
-    const float *column = partial + (size_t)blockIdx.x * width + threadIdx.x % width;
-    float total = 0;
-#pragma unroll 16
-    for (unsigned i = group; i < gridDim.y; i += groups)
-        total += column[(size_t)i * gridDim.x * width];
-    shared[threadIdx.x] = total;
+    unsigned row = gridDim.x * width, own = blockIdx.x * width + threadIdx.x % width;
+    shared[threadIdx.x] =
+        ampk_sum_every<ahead>(partial, group * row + own, groups * row, gridDim.y * row);
     ampk_add_up(shared, groups, width);
     return true;
 }

@@ -59,11 +59,9 @@ unsigned ampk_cuda_blocks(const struct ampk_context *, size_t items, int per_blo
  * for that convolution. */
 
 enum ampk_switch {
-    /* Ways to compute (docs/cuda.md). 0: never. 1: wherever possible, unchecked. Unset: where it is
-     * right and pays. */
-    AMPK_CUDA_EPILOGUE_SUMS,  /* batch-norm's sums in a convolution's epilogue */
-    AMPK_CUDA_IMAGE_FORWARD,  /* images by our kernel */
-    AMPK_CUDA_IMAGE_GRADIENT, /* a first layer's weight gradient together with dy */
+    /* Only if 0: */
+    AMPK_CUDA_IMAGE_FORWARD,  /* images are not computed by our kernel */
+    AMPK_CUDA_IMAGE_GRADIENT, /* nor a first layer's weight gradient together with dy */
     /* Only if 1: */
     AMPK_CUDA_SEARCH,     /* plans are searched beyond what cuDNN's heuristics name */
     AMPK_CUDA_UNTIMED,    /* plans that are not known yet are guessed, not timed */

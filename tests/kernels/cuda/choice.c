@@ -359,25 +359,6 @@ AMP_TEST(how_long_timing_took_is_said_once)
     end();
 }
 
-/* A convolution can do without sums, so that nothing takes them is kept; with less memory than a
- * plan may want, something may have been missing only today. */
-AMP_TEST(that_no_engine_takes_sums_is_kept)
-{
-    struct ampk_tc_problem p = forward(3, AMPK_FP16);
-    p.sums = true;
-    begin();
-    CHECK_INT(check_choice(p, -1, NULL), 0);
-    CHECK(is_kept("groups 1", "none"));
-    stub.summed[1] = 1;
-    CHECK_INT(check_choice(p, -1, NULL), 0);
-    end();
-    begin();
-    stub.largest = 3 << 20;
-    CHECK_INT(check_choice(p, -1, NULL), 0);
-    CHECK(!is_kept("groups 1", "none"));
-    end();
-}
-
 /* In one context. */
 static void plan_two(void)
 {

@@ -221,40 +221,6 @@ static void print_count(const char *card, const char *question, const struct cou
     printf("\n");
 }
 
-/* ---- batch-norm's sums in the epilogue ---- */
-
-struct sums {
-    int asked, plans, usual, usual_plans;
-};
-
-/* Windows of 1 and 3 over images, as in YOLO: cards from Ampere to Hopper have an engine for them
- * that is not compiled at run time. */
-static bool is_usual(const struct ampk_conv_shape *s)
-{
-    return s->kh == s->kw && (s->kh == 1 || s->kh == 3) && s->h > 1;
-}
-
-/* What conv_choice.c asks for. */
-static void try_sums(const struct ampk_cudnn_device *device, const char *card,
-                     const struct ampk_conv_shape *s, struct sums *sums)
-{
-    char what[300], why[500];
-    struct ampk_cudnn_choice choice;
-    struct ampk_tc_problem p = ampk_conv_problem(s, AMPK_TC_FORWARD, AMPK_FP16, false);
-    if (s->compute != AMPK_COMPUTE_FP16 || s->groups > 1 || p.k != s->k) return;
-    p.sums = true;
-    struct ampk_cudnn_plan *plan =
-        ampk_cudnn_plan_expected(device, &p, &terms, &choice, why, sizeof why);
-    int capability = device->compute_capability;
-    sums->asked++;
-    sums->plans += plan != NULL;
-    sums->usual += is_usual(s);
-    sums->usual_plans += is_usual(s) && plan;
-    describe(what, sizeof what, card, "forward with sums", s);
-    if (!plan && capability >= 80 && capability <= 90 && is_usual(s)) fail(what, why);
-    ampk_cudnn_plan_destroy(plan);
-}
-
 /* ---- cards ---- */
 
 struct card {
@@ -303,11 +269,6 @@ static void test_card(struct card *card, const struct ampk_conv_shape *shapes, s
             try_plan(&card->device, card->name, &shapes[i], (enum question)q, &counts[q]);
     for (int q = 0; q < QUESTIONS; q++)
         print_count(card->name, question_names[q], &counts[q]);
-    struct sums sums = {0};
-    for (size_t i = 0; i < count; i++)
-        try_sums(&card->device, card->name, &shapes[i], &sums);
-    printf("%-12s forward with sums: %d of %d, with windows of 1 and 3 %d of %d\n", card->name,
-           sums.plans, sums.asked, sums.usual_plans, sums.usual);
 }
 
 /* ---- settings that the heuristics do not name ---- */

@@ -24,14 +24,12 @@ static struct stub {
     float cudnn[ENGINES], gemm[ENGINES]; /* milliseconds; 0: no such engine, below 0: it refuses */
     float start[ENGINES];                /* what the host takes to start a run of cuDNN's */
     bool tensor_cores, no_memory, untimed, search;
-    bool last_resort;      /* the first engine is one, without Tensor Cores */
-    size_t workspace;      /* of every engine */
-    size_t more;           /* of cuDNN's, times the engine's number */
-    size_t limit;          /* of workspace, by the device's memory; 0: 4 MiB */
-    size_t largest;        /* piece of memory that there is; 0: any */
-    int disturbed;         /* every so many runs one takes thrice as long; 0: none */
-    float summed[ENGINES]; /* as cudnn, of problems with sums */
-    size_t for_sums;       /* workspace that engines with sums take more */
+    bool last_resort; /* the first engine is one, without Tensor Cores */
+    size_t workspace; /* of every engine */
+    size_t more;      /* of cuDNN's, times the engine's number */
+    size_t limit;     /* of workspace, by the device's memory; 0: 4 MiB */
+    size_t largest;   /* piece of memory that there is; 0: any */
+    int disturbed;    /* every so many runs one takes thrice as long; 0: none */
     /* The device does in this engine's runs, from this setting on, in this algorithm's, or in the
      * run of this number; 0: in none. */
     int faults, fault_setting, gemm_faults, fault_run;
@@ -280,7 +278,7 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
 {
     (void)device, (void)most;
     CHECK(!ampk_tc_is_wide(p));
-    const float *times = p->sums ? stub.summed : stub.cudnn;
+    const float *times = stub.cudnn;
     if (mode == CUDNN_HEUR_MODE_B) return count;
     snprintf(why, why_size, "cuDNN has none");
     for (int i = 0; i < ENGINES; i++) {
@@ -333,9 +331,8 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
                                                size_t workspace_limit, char *why, size_t why_size)
 {
     (void)device;
-    const float *times = p->sums ? stub.summed : stub.cudnn;
-    size_t workspace =
-        stub.workspace + (p->sums ? stub.for_sums : 0) + stub.more * (size_t)choice->engine;
+    const float *times = stub.cudnn;
+    size_t workspace = stub.workspace + stub.more * (size_t)choice->engine;
     float setting = stub.settings[0] > 0 ? stub.settings[choice->knob[0].value] : 1;
     bool refused = times[choice->engine] <= 0 || setting <= 0 || workspace > workspace_limit;
     if (refused) snprintf(why, why_size, "engine %d refuses", (int)choice->engine);
@@ -345,7 +342,6 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
     plan->engine = choice->engine + ENGINES * choice->knob[0].value;
     plan->tensor_cores = stub.tensor_cores;
     plan->pass = p->pass;
-    plan->channels = p->sums ? p->k : 0;
     plan->workspace = workspace;
     return plan;
 }
@@ -357,7 +353,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device 
                                                  size_t why_size)
 {
     CHECK(!ampk_tc_is_wide(p));
-    const float *times = p->sums ? stub.summed : stub.cudnn;
+    const float *times = stub.cudnn;
     for (int i = 0; i < ENGINES; i++) {
         if (!times[i]) continue;
         *chosen = (struct ampk_cudnn_choice){.engine = i};
@@ -376,10 +372,10 @@ void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
 }
 
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
-                         const void *first, const void *second, void *result, float *sums,
-                         void *workspace, char *why, size_t why_size)
+                         const void *first, const void *second, void *result, void *workspace,
+                         char *why, size_t why_size)
 {
-    (void)device, (void)first, (void)second, (void)sums, (void)workspace;
+    (void)device, (void)first, (void)second, (void)workspace;
     int engine = (int)plan->engine % ENGINES, setting = (int)plan->engine / ENGINES;
     bool faults = stub.faults && engine == stub.faults && setting >= stub.fault_setting;
     snprintf(why, why_size, "a run of engine %d is refused", engine);
@@ -388,7 +384,7 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
     if (result && stub.wrong_from && setting >= stub.wrong_from) *(float *)result *= 1.5f;
     if (result && stub.wrong & 1u << engine) *(float *)result *= 1 + (stub.off > 0 ? stub.off : 1);
     if (result && stub.restless & 1u << engine) *(float *)result += (float)runs * 0x1p-20f;
-    float ms = plan->channels ? stub.summed[engine] : stub.cudnn[engine];
+    float ms = stub.cudnn[engine];
     return pass_time(stub.start[engine], stub.settings[0] > 0 ? ms * stub.settings[setting] : ms);
 }
 
@@ -522,11 +518,11 @@ static int check_choice(struct ampk_tc_problem p, float ms, const char *note)
     if (plan) {
         struct ampk_tc_plan_info info = ampk_tc_plan_info(plan);
         CHECK_NEAR(info.ms, ms, 1e-4);
-        CHECK_INT(info.workspace, stub.workspace + (p.sums ? stub.for_sums : 0));
+        CHECK_INT(info.workspace, stub.workspace);
         CHECK((info.no_tensor_cores != NULL) == (note != NULL));
         if (note && info.no_tensor_cores) CHECK_STR(info.no_tensor_cores, note);
         CHECK(ampk_tc_plan_create(tc, &p, NULL, why, sizeof why) == plan); /* kept */
-        ampk_tc_run(tc, plan, NULL, NULL, NULL, NULL, NULL, NULL);
+        ampk_tc_run(tc, plan, NULL, NULL, NULL, NULL, NULL);
         CHECK_INT(runs, timed + 1);
     } else {
         CHECK(strlen(why) > 0);
