@@ -10,7 +10,7 @@
  * of the window, 4 pixels x 4 channels deep. The fourth pixel is not in the window. The weights
  * stay in registers.
  *
- * Must not know plans or whether it is the faster way: libs/contest_image.c decides that. */
+ * Must not know plans: conv.c decides which way a convolution goes. */
 #include "conv_kernels.h"
 
 #include "kernels/cuda/ops/batchnorm.h"

@@ -16,8 +16,7 @@
  * A block has the same tiles on every device. Sums of warps, then of blocks, are added in one
  * order.
  *
- * Must not know plans or whether it is the faster way: libs/contest_image_gradient.c decides that.
- */
+ * Must not know plans: conv.c decides which way a convolution goes. */
 #include "conv_kernels.h"
 
 #include "kernels/cuda/ops/batchnorm.h"
