@@ -201,8 +201,7 @@ void ampk_ref_conv_backward(struct ampk_context *context, struct ampk_conv *conv
     free(rounded);
 }
 
-/* The reference takes every fused way that the contract allows, so that tests can compare all of
- * them. */
+/* Always: tests compare the fused way with the others. */
 bool ampk_ref_conv_takes_gradient(struct ampk_context *context, struct ampk_conv *conv,
                                   const struct ampk_tensor *x, const struct ampk_layer_gradient *g)
 {

@@ -74,7 +74,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
 {
     struct amp_node *node = &g->nodes[i];
     if (amp_make_convolution(g, i, err, err_size)) return -1;
-    /* Both questions may time operations, so they are asked once, here. */
+    /* Asked once, here: if the answer is yes, the convolution changes its gradient's memory. */
     node->fuses_weight_gradient = choose_fused_gradient(g, i);
     if (!node->desc->batch_normalize) return 0;
     node->mean = alloc_floats(g, node->desc->filters);

@@ -1,5 +1,5 @@
 """Every kernel of the CUDA backend has ampk_ in its mangled name, by which compute-sanitizer tells ours from the
-libraries' (scripts/gpu-stage.sh): in its own name, or in a type of its arguments.
+libraries' (scripts/gpu-check.sh): in its own name, or in a type of its arguments.
 
 usage: kernel_names.py KERNELS LIBRARY
 

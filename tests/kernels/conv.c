@@ -75,10 +75,8 @@ static void many_images_case(struct rig *r)
 
 AMP_TEST(conv_forward_of_large_images)
 {
-    bool forced = set_variable(IMAGE_FORWARD, "1");
     run_cases(large_image_case, 1);
     run_cases(many_images_case, 1);
-    set_variable(IMAGE_FORWARD, forced ? "1" : NULL);
 }
 
 static void check_bias_forward(struct rig *r, struct ampk_conv_shape drawn, enum ampk_layout layout)

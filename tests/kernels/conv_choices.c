@@ -77,10 +77,9 @@ AMP_TEST(a_convolution_takes_the_bytes_that_are_counted)
 /* ---- images ---- */
 
 /* The same cases with a setting: how many forward passes no library computed. */
-static size_t count_by_kernel(const char *setting, uint64_t first)
+static size_t count_by_kernel(uint64_t first)
 {
     enum { CASES = 24 };
-    set_variable(IMAGE_FORWARD, setting);
     size_t before = tensor_core_host_forward();
     struct ampk_context *context = open_context(NULL, 1);
     REQUIRE(context != NULL);
@@ -93,13 +92,13 @@ static size_t count_by_kernel(const char *setting, uint64_t first)
 
 AMP_TEST(images_by_a_kernel)
 {
-    bool forced = set_variable(IMAGE_FORWARD, NULL);
     uint64_t first = test_random();
-    size_t always = count_by_kernel(NULL, first);
-    CHECK(always > 0);
-    CHECK_INT(always, images);
-    CHECK_INT(count_by_kernel("0", first), 0);
-    set_variable(IMAGE_FORWARD, forced ? "1" : NULL);
+    size_t usual = count_by_kernel(first);
+    CHECK(usual > 0);
+    CHECK_INT(usual, images);
+    setenv("AMPK_CUDA_IMAGE_FORWARD", "0", 1);
+    CHECK_INT(count_by_kernel(first), 0);
+    unsetenv("AMPK_CUDA_IMAGE_FORWARD");
 }
 
 AMP_TEST_MAIN

@@ -225,19 +225,3 @@ UNUSED static double spoilt_now_and_then(void)
     if (test_random() % 100) return random_value();
     return random_bool() ? INFINITY : NAN;
 }
-
-/* ---- ways of the CUDA backend ---- */
-
-/* A variable of the environment; NULL: unset. Returns whether it was set
- * (conformance_cuda_conv_forced). */
-UNUSED static bool set_variable(const char *name, const char *setting)
-{
-    bool was = getenv(name) != NULL;
-    if (setting)
-        setenv(name, setting, 1);
-    else
-        unsetenv(name);
-    return was;
-}
-
-UNUSED static const char IMAGE_FORWARD[] = "AMPK_CUDA_IMAGE_FORWARD";

@@ -311,8 +311,8 @@ struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct a
     else if (ampk_conv_libraries(ctx, why, sizeof why) && !(conv = make_conv(s)))
         snprintf(why, sizeof why, AMPK_NO_MEMORY);
     if (conv && ampk_conv_make_plans(ctx, conv, why, sizeof why)) {
-        conv->image =
-            ampk_conv_reads_images(ctx, conv); /* what work memory there always is will do */
+        /* The kernel for images needs no more work memory than every context has. */
+        conv->image = ampk_conv_reads_images(ctx, conv);
         if (allocate_gradient(conv) && reserve_work(ctx, conv)) return conv;
         snprintf(why, sizeof why, AMPK_NO_MEMORY);
     }

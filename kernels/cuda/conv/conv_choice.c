@@ -2,7 +2,6 @@
  * kernel of ours takes the place of a plan. It must not know how work memory is laid out. */
 #include "conv.h"
 
-#include "kernels/activation.h"
 #include "kernels/cuda/libs/plan_cache.h"
 
 #include <limits.h>

@@ -1,7 +1,7 @@
-/* Times all engines that the libraries name for a problem, then, if the user wants it, the settings
- * around cuDNN's fastest; verify.c takes the fastest that is right. Where nothing is timed, takes
- * the first engine that the libraries expect to be fast and that runs. Must not know what a plan
- * is used for. */
+/* Times the engines that the libraries name for a problem, as far as its seconds reach, then, if
+ * the user wants it, the settings around cuDNN's fastest; verify.c takes the fastest that is right.
+ * Where nothing is timed, takes the first engine that the libraries expect to be fast and that
+ * runs. Must not know what a plan is used for. */
 #include "plans.h"
 
 #include <stdio.h>
@@ -19,8 +19,8 @@ enum {
  * must be slower still, because a busy host may have kept it waiting. */
 static const float HOPELESS = 1.3f, HOPELESS_AT_FIRST = 3;
 
-/* Seconds for one problem. The libraries name what they expect to be fast first; what has not been
- * timed by then is left out. */
+/* Seconds for one problem, of which cuBLASLt, the first, gets half. The libraries name what they
+ * expect to be fast first; what has not been timed by then is left out. */
 static const double MOST_SECONDS = 3;
 
 /* Milliseconds of the fastest run; 0 if the engine cannot run. The fastest, not the mean: whatever
@@ -48,9 +48,9 @@ struct candidate {
 };
 
 /* Whether the time is up. The first engine that runs is always timed. */
-static bool is_late(struct ampk_tc_trials *t)
+static bool is_late(struct ampk_tc_trials *t, double until)
 {
-    bool late = t->count > 0 && ampk_tc_now() > t->until;
+    bool late = t->count > 0 && ampk_tc_now() > until;
     t->cut_short |= late;
     return late;
 }
@@ -80,7 +80,8 @@ static void time_gemms(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
     size_t limit = b->workspace_bytes;
     cublasLtMatmulAlgo_t algorithms[GEMMS_TIMED];
     int count = ampk_tc_list_gemms(b->tc, p, limit, algorithms, GEMMS_TIMED, why, sizeof why);
-    for (int i = 0; i < count && !is_late(t); i++) {
+    double until = t->until - MOST_SECONDS / 2;
+    for (int i = 0; i < count && !is_late(t, until); i++) {
         struct candidate c = {.engine.ms = 0};
         c.choice = ampk_tc_name_gemm(plan, &algorithms[i], c.key);
         if (ampk_tc_is_left_out(b->tc, c.key)) continue;
@@ -128,12 +129,14 @@ static void time_named(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
                        struct ampk_tc_trials *t, struct choices *of, char *why, size_t why_size)
 {
     const struct ampk_tc_problem *p = &plan->problem;
-    for (int mode = 0; mode < AMPK_CUDNN_MODES; mode++) {
+    for (int mode = 0; mode < AMPK_CUDNN_MODES && !is_late(t, t->until); mode++) {
         of->count = ampk_cudnn_candidates(&b->tc->cudnn, p, ampk_cudnn_modes[mode], of->list,
                                           of->count, NAMED, why, why_size);
-        while (of->tried < of->count && !is_late(t)) {
+        while (of->tried < of->count) {
             if (is_last_resort(&of->list[of->tried], mode, t))
                 of->tried++;
+            else if (is_late(t, t->until))
+                break;
             else
                 try_next(b, plan, t, of, why, why_size);
         }
@@ -153,7 +156,7 @@ static void search(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
         from = of->fastest;
         of->count = ampk_cudnn_neighbours(&b->tc->cudnn, &plan->problem, &of->list[from], of->list,
                                           of->count, CHOICES);
-        while (of->tried < of->count && !is_late(t))
+        while (of->tried < of->count && !is_late(t, t->until))
             try_next(b, plan, t, of, why, sizeof why);
     }
 }
@@ -189,7 +192,7 @@ bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_
         ampk_tc_take_right(&b, plan, &t);
     }
     ampk_tc_bench_end(&b);
-    tc->timed.problems++;
+    tc->timed.problems += t.count > 0;
     tc->timed.engines += t.count;
     tc->timed.cut_short += t.cut_short;
     tc->timed.seconds += ampk_tc_now() - (t.until - MOST_SECONDS);

@@ -78,8 +78,7 @@ int ampk_tc_list_gemms(struct ampk_tc *tc, const struct ampk_tc_problem *p, size
     return count;
 }
 
-/* A cuDNN handle keeps its stream from call to call; the two gradients use different streams, so
- * every run sets it. */
+/* A cuDNN handle keeps its stream from call to call, so every run sets its own. */
 bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine, const void *first,
                         const void *second, void *result, void *workspace, ampk_rt_stream stream,
                         char *why, size_t why_size)

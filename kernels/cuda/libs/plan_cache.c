@@ -15,7 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FIRST_LINE "darknet-amp plans, version 1"
+/* Version 1 has plans that were not asked whether they carry infinities. */
+#define FIRST_LINE "darknet-amp plans, version 2"
 enum {
     LINE = 2048, /* bytes at most */
     CHECKSUM = 16,

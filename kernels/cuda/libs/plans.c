@@ -178,6 +178,7 @@ struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
 void ampk_tc_destroy(struct ampk_tc *tc)
 {
     if (!tc) return;
+    ampk_tc_say_timed(tc); /* where no pass was recorded since */
     while (tc->plans) {
         struct ampk_tc_plan *plan = tc->plans;
         tc->plans = plan->next;

@@ -173,7 +173,8 @@ struct ampk_tc_trials {
 };
 
 /* Whether an infinity in the first operand reaches the result, as itself or as a NaN. Overwrites
- * the bench's result. True also where none can be put in. */
+ * the bench's result. True also where none can be put in, because the window's padding is wider
+ * than the window. */
 bool ampk_tc_carries_infinity(struct ampk_tc_bench *, const struct ampk_tc_problem *,
                               const struct ampk_tc_engine *);
 

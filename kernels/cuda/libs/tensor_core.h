@@ -12,7 +12,7 @@
  * to the type of the result once.
  *
  * From shape to run: ampk_tc_plan_create returns the plan that the plan file names for a problem,
- * or times all engines and stores the fastest in the file; ampk_tc_run runs one. */
+ * or times the engines and stores the fastest in the file; ampk_tc_run runs one. */
 #ifndef AMPK_CUDA_TENSOR_CORE_H
 #define AMPK_CUDA_TENSOR_CORE_H
 

@@ -426,8 +426,9 @@ static __device__ __forceinline__ bool ampk_grid_sums(const ampk_cover &cover, f
     if (threadIdx.x < width) mine[threadIdx.x] = shared[threadIdx.x];
     if (!ampk_is_last(&counters[blockIdx.x], gridDim.y)) return false;
 
-    /* A thread adds at most 64 rows with 16 values, 32 with fewer. More loads under way would take
-     * registers, and with them the third block of many kernels on a multiprocessor. */
+    /* A thread adds at most 64 rows where it has 16 values, 32 where it has fewer: four rounds of
+     * loads. More under way would take registers, and with them the third block of many kernels on
+     * a multiprocessor. */
     const int ahead = V < 16 ? 8 : 16;
     unsigned groups = blockDim.x / width, group = threadIdx.x / width;
     unsigned row = gridDim.x * width, own = blockIdx.x * width + threadIdx.x % width;

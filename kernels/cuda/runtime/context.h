@@ -68,7 +68,8 @@ enum ampk_switch {
     AMPK_CUDA_UNRECORDED, /* nothing is recorded: to tell what goes wrong in recordings alone */
 };
 
-/* 0, 1, or left to us. Any other value is named, once for each. */
+/* 0, 1, or unset. What a switch does not know of the two changes nothing; any other value is named,
+ * once for each. */
 enum ampk_setting { AMPK_UNSET, AMPK_NEVER, AMPK_ALWAYS };
 enum ampk_setting ampk_cuda_setting(enum ampk_switch);
 

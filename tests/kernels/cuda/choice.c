@@ -309,11 +309,33 @@ AMP_TEST(engines_that_lose_infinities_are_not_used)
     end();
 }
 
-/* A window that reads nothing of an image's inside cannot be asked: the engine is taken. */
+/* Made-up operands may do so where there are many of them. */
+AMP_TEST(what_overflows_anyway_is_no_fault)
+{
+    for (int i = 0; i < 3; i++) {
+        begin_engines();
+        stub.overflows = true, stub.swallows = i < 2 ? 0 : 1 << 1, stub.untimed = i == 1;
+        char why[200];
+        CHECK_INT(engine_of(forward(3, AMPK_FP16), why), i < 2 ? 1 : 2);
+        end();
+    }
+}
+
+AMP_TEST(images_of_one_pixel_are_asked_too)
+{
+    struct ampk_tc_problem p = forward(3, AMPK_FP16);
+    p.h = p.w = 1, p.pad = 1;
+    begin_engines();
+    stub.swallows = 1 << 1;
+    CHECK(check_choice(p, 2, NULL) > 0);
+    end();
+}
+
+/* Where padding is all that a first window reads, the engine is taken. */
 AMP_TEST(where_no_infinity_can_be_put_none_is_missed)
 {
     struct ampk_tc_problem p = forward(3, AMPK_FP16);
-    p.h = p.w = 1, p.pad = 2, p.stride = 4;
+    p.pad = 3;
     begin();
     stub.cudnn[1] = 1, stub.swallows = 1 << 1;
     CHECK(check_choice(p, 1, NULL) > 0);

@@ -206,7 +206,7 @@ AMP_TEST(another_version_is_replaced)
 {
     make_file();
     read_text();
-    *strstr(text, "version 1") = 'V';
+    *strstr(text, "version 2") = 'V';
     write_text(text, strlen(text));
     struct ampk_plan_cache *cache = open_cache("not a plan file of this version");
     check_value(cache, "H200 9.0 forward", NULL);
