@@ -269,6 +269,19 @@ def check_seen_as_darknet_does(root):
     assert len({str(load(folder / f"images/{n}.jpg")) for n in range(1, 9)}) == 8, "ways that look the same"
 
 
+def check_averages(root):
+    """A fine pattern becomes what it looks like from afar, not some of its pixels."""
+    folder, out = toyset.make(root / "fine", images=0), root / "fine_copied"
+    (folder / "toy.data").write_text("train=train.txt\n")
+    add_image(folder, "fine.png", b"")
+    toyset.write_png(folder / "images/fine.png", 64, 64, bytes(v for y in range(64) for x in range(64)
+                                                               for v in [255 * ((x + y) % 2)] * 3))
+    set_lists(folder, ["images/fine.png"], [])
+    run(folder, "toy.data", "--side", 20, "--out", out)
+    w, h, planes = load(out / "images/fine.jpg")
+    assert (w, h) == (20, 20) and all(abs(v - 127.5) <= EDGES for plane in planes for row in plane for v in row), planes
+
+
 # ---- what goes wrong ----
 
 def check_refused(source, root):
@@ -437,6 +450,7 @@ def main():
         check_small_ones_stay(source, root)
         check_what_may_be_absent(root)
         check_seen_as_darknet_does(root)
+        check_averages(root)
         check_bad_sets(root)
         check_damaged(root)
         check_full_disk(root)
