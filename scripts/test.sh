@@ -33,7 +33,7 @@ jobs=$(nproc)
 # The formatting check needs the version that the code is formatted with: others differ in details.
 format_version=14
 
-packages="build-essential cmake pkg-config libopencv-dev libdnnl-dev libjpeg-dev libxxhash-dev python3 python3-scipy patch xz-utils openmpi-bin libopenmpi-dev clang-format"
+packages="build-essential cmake pkg-config libopencv-dev libdnnl-dev libjpeg-dev libxxhash-dev python3 python3-pil python3-scipy patch xz-utils openmpi-bin libopenmpi-dev clang-format"
 [ "$tsan" = 0 ] || packages="$packages clang llvm libomp-dev"
 
 . scripts/packages.sh

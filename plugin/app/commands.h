@@ -17,8 +17,6 @@ int amp_command_profile(int argc, char **argv);
 int amp_command_lr_find(int argc, char **argv);
 /* Times the loading of images beside a training step. Writes no file. */
 int amp_command_bench_loader(int argc, char **argv);
-/* Writes a copy of a data set with smaller images. */
-int amp_command_shrink(int argc, char **argv);
 /* Measures the mean average precision of a detector. */
 int amp_command_detector_map(int argc, char **argv);
 

@@ -76,7 +76,7 @@ static void print_advice(const struct amp_loading *l, FILE *f)
     else if (2 * count_left(l) > l->images)
         fputs("convert the images to JPEG, or use more cores", f);
     else
-        fputs("shrink the image files (darknet amp shrink), or use more cores", f);
+        fputs("shrink the image files (scripts/shrink), or use more cores", f);
 }
 
 static void print_verdict(const struct amp_loading *l, FILE *f)

@@ -24,6 +24,7 @@
 int darknet_main(int argc, char **argv);
 
 static int amp_command(int argc, char **argv);
+static int refuse_shrink(int argc, char **argv);
 
 /* `darknet WORD1 WORD2 ...`. A row without a second word must come after those with one. */
 struct command {
@@ -38,7 +39,7 @@ static const struct command commands[] = {
     {{"amp", "profile"}, amp_command_profile, false},
     {{"amp", "lr-find"}, amp_command_lr_find, false},
     {{"amp", "bench-loader"}, amp_command_bench_loader, false},
-    {{"amp", "shrink"}, amp_command_shrink, false},
+    {{"amp", "shrink"}, refuse_shrink, false},
     {{"amp", NULL}, amp_command, false},
     {{"detector", "map"}, amp_command_detector_map, false},
     {{"detector", "train"}, amp_command_detector_train, true},
@@ -56,8 +57,6 @@ static const char help[] =
     "         a learning rate that suits a network and its images\n"
     "       darknet amp bench-loader DATA CFG [--json]\n"
     "         how fast your images load, and whether that keeps up with training\n"
-    "       darknet amp shrink DATA --side N --out DIR\n"
-    "         a copy of a data set with smaller images, which load faster\n"
     "       darknet amp --version\n"
     "         versions of the libraries, and the CPU or GPU found\n"
     "       darknet detector train DATA CFG [WEIGHTS] [-clear] [-map] [-chart FILE.svg]\n"
@@ -110,6 +109,15 @@ static int amp_command(int argc, char **argv)
     if (is_version(word)) return amp_print_version();
     if (*word) refuse_word("amp", word, nearest_of("amp", word));
     fputs(help, stderr);
+    return 1;
+}
+
+/* It was a command. Whoever still types it learns where it went. */
+static int refuse_shrink(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    fputs("error: darknet amp shrink is now scripts/shrink, with the same arguments\n", stderr);
     return 1;
 }
 

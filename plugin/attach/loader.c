@@ -37,7 +37,7 @@ static const char *advice(const struct amp_session *s, const load_args *args)
         return "amp_loader=fast loads JPEGs several times as fast";
     if (threads < cores() && threads < args->n)
         return "raise amp_loader_threads: it is less than the number of cores";
-    return "darknet amp shrink makes images that load faster, more cores load more";
+    return "scripts/shrink makes images that load faster, more cores load more";
 }
 
 /* Networks that train at the same time draw from the same files, so the program has one; the first

@@ -322,30 +322,6 @@ int amp_memory_file(char path[AMP_MEMORY_PATH_SIZE])
     return fd;
 }
 
-/* ---- plain new files ---- */
-
-int amp_file_copy(const char *from, const char *to, char *err, size_t err_size)
-{
-    int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) return fail(to, "cannot write", err, err_size);
-    int failed = copy_bytes(from, fd);
-    if (failed) snprintf(err, err_size, "%s: no copy of %s: %s", to, from, strerror(errno));
-    /* Some file systems tell only now that they are full. */
-    if (close(fd) && !failed) failed = fail(to, "cannot write", err, err_size);
-    return failed;
-}
-
-int amp_folders_make(const char *path, char *err, size_t err_size)
-{
-    char folder[PATH_MAX];
-    for (const char *slash = path; (slash = strchr(slash + 1, '/'));) {
-        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
-        if (mkdir(folder, 0777) && errno != EEXIST)
-            return fail(folder, "cannot make the folder", err, err_size);
-    }
-    return 0;
-}
-
 /* ---- hashes ---- */
 
 _Static_assert(sizeof(XXH64_state_t) <= sizeof(struct amp_hash), "a hash has room for its state");

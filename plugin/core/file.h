@@ -67,14 +67,6 @@ int amp_folder_flush(const char *path_in_it, char *err, size_t err_size);
  * process opens it, if there is a /proc. -1: the system has none. */
 int amp_memory_file(char path[AMP_MEMORY_PATH_SIZE]);
 
-/* ---- plain new files: none is replaced, nothing is flushed to the disk ----
- *
- * 0, or -1 with text in err that names the file. */
-
-int amp_file_copy(const char *from, const char *to, char *err, size_t err_size);
-/* Makes the folders above this path that are not there. */
-int amp_folders_make(const char *path, char *err, size_t err_size);
-
 /* ---- hashes: whether a file is the one that was written ----
  *
  * The function is XXH64 with seed 0, by libxxhash. It guards against damage and mix-ups, not

@@ -130,12 +130,12 @@ static bool read_rows(struct jpeg_decompress_struct *jpeg, int orientation,
     if (!amp_pixels_resize(p, exchange ? h : w, exchange ? w : h)) return false;
     p->full_w = (int)(exchange ? jpeg->image_height : jpeg->image_width);
     p->full_h = (int)(exchange ? jpeg->image_width : jpeg->image_height);
-    memory->turned = orientation != 1;
-    if (memory->turned && !grow(&memory->row, &memory->row_capacity, (size_t)w * 3)) return false;
+    bool turned = orientation != 1;
+    if (turned && !grow(&memory->row, &memory->row_capacity, (size_t)w * 3)) return false;
     for (int y = 0; y < h; y++) {
-        JSAMPROW row = memory->turned ? memory->row : p->bytes + (size_t)y * (size_t)w * 3;
+        JSAMPROW row = turned ? memory->row : p->bytes + (size_t)y * (size_t)w * 3;
         jpeg_read_scanlines(jpeg, &row, 1);
-        if (memory->turned) turn_row(row, w, y, orientation, p);
+        if (turned) turn_row(row, w, y, orientation, p);
     }
     return true;
 }
@@ -166,7 +166,6 @@ const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes, int 
         (unsigned)amp_jpeg_reduction((int)jpeg.image_width, (int)jpeg.image_height, least);
     read = read && jpeg_start_decompress(&jpeg) &&
            read_rows(&jpeg, orientation_of(&jpeg), memory) && jpeg_finish_decompress(&jpeg);
-    memory->damaged = failure.manager.num_warnings > 0;
     jpeg_destroy_decompress(&jpeg);
     return read ? &memory->pixels : NULL;
 }

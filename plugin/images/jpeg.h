@@ -28,7 +28,6 @@ struct amp_jpeg_memory {
     struct amp_pixels pixels;
     uint8_t *row; /* of a file that is not upright */
     size_t row_capacity;
-    bool turned, damaged; /* the last file was not upright; a part of the image may be grey */
 };
 
 /* least: 0, or what width and height need not exceed: the image is decoded at 1/2, 1/4 or 1/8 of

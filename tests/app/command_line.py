@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 COMMANDS = (["amp", "plan"], ["amp", "check"], ["amp", "profile"], ["amp", "bench-loader"],
-            ["amp", "shrink"], ["detector", "map"], ["detector", "train"])
+            ["detector", "map"], ["detector", "train"])
 
 
 def run(*words):
@@ -66,6 +66,15 @@ def check_unknown():
         assert said in refused.stderr, (words, refused.stderr)
 
 
+def check_moved():
+    """A command that became a script says so, whatever follows it."""
+    for words in (("amp", "shrink"), ("-nogpu", "amp", "shrink", "a.data", "--side", "20", "--out", "b"),
+                  ("amp", "shrink", "--help")):
+        told = run(*words)
+        assert told.returncode == 1 and not told.stdout, (words, told)
+        assert told.stderr == "error: darknet amp shrink is now scripts/shrink, with the same arguments\n", (words, told)
+
+
 def check_spellings():
     """One dash or two, the value behind a blank or "=", options before files or after them."""
     for words in (("-iou", "2"), ("--iou", "2"), ("--iou=2",), ("-iou=2",), ("a", "--iou", "2", "b")):
@@ -78,7 +87,6 @@ def check_limits():
     names = ("none.data", "none.cfg", "none.weights")
     cases = ((("amp", "plan", "none.cfg", "--processes"), (1, 65536), (0, 65537)),
              (("amp", "plan", "none.cfg", "--memory"), (1e-9, 1e6), (0, 1000001)),
-             (("amp", "shrink", "none.data", "--out", "none", "--side"), (16, 65500), (15, 65501)),
              (("amp", "lr-find", *names[:2], "--iterations"), (20, 100000), (19, 100001)),
              (("amp", "check", *names[:2], "-i"), (0, 1023), (-1, 1024)),
              (("detector", "map", *names, "--bootstrap"), (0, 1000000), (-1, 1000001)),
@@ -125,6 +133,7 @@ def main():
     check_help()
     check_version()
     check_unknown()
+    check_moved()
     check_spellings()
     check_limits()
     # What is Darknet's own stays as it is.

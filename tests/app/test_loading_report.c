@@ -140,7 +140,7 @@ AMP_TEST(waits)
     l.cores = 2;
     CHECK(!amp_loading_keeps_up(&l));
     CHECK_SAYS(said(&l),
-               "and 2 load: shrink the image files (darknet amp shrink), or use more cores.\n");
+               "and 2 load: shrink the image files (scripts/shrink), or use more cores.\n");
     l.left[AMP_KIND_PNG] = 150;
     l.left[AMP_KIND_OTHER] = 50;
     CHECK_SAYS(said(&l), "left to Darknet: 200 of 300 images: 150 PNG, 50 other\n");

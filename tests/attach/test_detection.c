@@ -358,7 +358,7 @@ AMP_TEST(bytes_are_opencvs)
         if (i % 2) cut_file();
         const struct amp_pixels *p = amp_jpeg_read(image_path, 0, &memory);
         if (!p && i % 2) continue; /* Darknet says so */
-        REQUIRE(p && (i % 2 || !memory.damaged));
+        REQUIRE(p);
         cut += i % 2;
         image im = load_image_color(image_path, 0, 0);
         REQUIRE(p->w == im.w && p->h == im.h);

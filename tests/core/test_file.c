@@ -211,31 +211,6 @@ AMP_TEST(keep)
     scratch_empty();
 }
 
-AMP_TEST(plain_new_files)
-{
-    char path[400];
-    scratch_write("a", "first", 5);
-    CHECK_INT(amp_file_copy(scratch("a"), scratch("b"), err, sizeof err), 0);
-    check_text("b", "first");
-    scratch_write("a", "second", 6);
-    CHECK_INT(amp_file_copy(scratch("a"), scratch("b"), err, sizeof err), -1);
-    CHECK_SAYS(err, "/b: cannot write: File exists");
-    check_text("b", "first");
-    CHECK_INT(amp_file_copy(scratch("none"), scratch("c"), err, sizeof err), -1);
-    CHECK_SAYS(err, "/c: no copy of ");
-    CHECK_SAYS(err, "/none: No such file");
-    /* The last word of the path is no folder to make. */
-    snprintf(path, sizeof path, "%s", scratch("new/folder/file"));
-    for (int twice = 0; twice < 2; twice++)
-        CHECK_INT(amp_folders_make(path, err, sizeof err), 0);
-    CHECK_INT(rmdir(path), -1);
-    CHECK_INT(rmdir(scratch("new/folder")), 0);
-    CHECK_INT(rmdir(scratch("new")), 0);
-    CHECK_INT(amp_folders_make(scratch("a/folder/file"), err, sizeof err), -1);
-    CHECK_SAYS(err, "/a/folder: cannot make the folder: Not a directory");
-    scratch_empty();
-}
-
 AMP_TEST(folder_that_is_not_there)
 {
     struct amp_whole_file f = {.fd = -1};

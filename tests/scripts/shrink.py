@@ -1,14 +1,16 @@
-"""`darknet amp shrink`: the copy is what stock Darknet trains on, and what is refused leaves nothing behind.
+"""scripts/shrink: the copy is what stock Darknet trains on, and what fails leaves nothing behind.
 
-usage: shrink_command.py DARKNET LIBDARKNET
+usage: shrink.py ROOT DARKNET LIBDARKNET
 """
 
 import base64
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from ctypes import CDLL, POINTER, Structure, c_char_p, c_float, c_int
 from pathlib import Path
@@ -16,16 +18,21 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import toyset
 
+SHRINK = Path(sys.argv[1], "scripts/shrink")
+DARKNET, LIBRARY = sys.argv[2:]
+
 
 def unpack(text):
     return zlib.decompress(base64.b64decode(text))
 
 
-# 48 x 32, one red square on blue.
+# 48 x 32, one red rectangle on blue, in a corner.
 JPEG = unpack(
-    "eNr7f+P/AwYBLzdPNwZGRgYGRiBk+H+bwZkhwNzGzcYowM3RLSo0IL7iRFNFXl7F1/U7J574TxwAGsIYGhVVkVnxuqnp9X/ywAEGQQ4GBQYD"
-    "ZkYlBiZBRmZBxv9HGETBTkUBzEBhEQF0UQagqBgjI5pqZgaQIeKCjEAWChASTvx/i4GHmRFoFbMggz1DB3uGFtsdFSGGwwyegQqmmWoMifv/"
-    "3wQAA++Jjg==")
+    "eNr7f+P/AwYBLzdPNwZGRgYGRiBk+H+bwZmBjYWVjZWFjY2VjZ2djYNLgIuLk5NLhI+fR0BcREJCXERMTEpWVV5KWllGTExBR0FZTV1TS1NSXtdA"
+    "V8NAVUNTA2QIIzs7OxcHlzAXl7CGlJiUBsng/wEGQQ4GBQYDZkYlBiZBRmZBxv9HGCSAjmQGuhMJMLOwsgNltAWAwkys3KwIGUEhoJywIyOTiKii"
+    "kolzcmFj06KNBx+CjGHEMIYJ6FugjLwgAyMzC7IcIwMT0BhBQzZFR6X/txh4gHJMgsyCDPYMz6dm2/1rNpv0LeJ4ysbju2JDr337tzZyjqj8/Dmr"
+    "NWMqVU9J7UzqizFdVyBr7jCnYvu1e4bZ8/okU7r1iqP8L29zUL/aGrsqY1P+WZOCps1+t5782jez92nTqqjTNcXnih7Pmdc2x7173ictj4x1Ro4M"
+    "h90MrK0z7L5vatAT1WJQAsH/NwEzHGrb")
 # 24 x 16, a light square on grey, one channel.
 GREY = unpack(
     "eNr7f+P/AwYBLzdPNwZGRgYGRiBk+H+bwZmBjYWVjZWFjY2VjZ2djYNLgIuLk5NLhI+fR0BcREJCXERMTEpWVV5KWllGTExBR0FZTV1TS1NS"
@@ -34,29 +41,33 @@ GREY = unpack(
     "Jk+ZOm36jJmzFi1esnTZ8hUrV23avGXrtu07du46dPjI0WPHT5w8denylavXrt+4eevho8dPnj57/uLlq4+fPn/5+u37j5+//t9i4AD5x57h"
     "83+Gtnus/xlarv92/6dmn/Rbfvp/Bh2bs7+/128x7N2/Vl6ohvs/A0f4t/I/PnW3v503/hdRWW2W+58h47n1fq9Hq7f+yH28/ofT/i31j2K/"
     "3d9WWf/p/umbm8t/q1ve/RX4Uf14/IdZ/xnS64/sfhOf/Nn+6f6Z++vuf3Mz3P51ndb+/zcBctCwdg==")
-# 24 x 16, CMYK, which only Darknet's own decoder reads.
+# 24 x 16, CMYK.
 CMYK = unpack(
     "eNr7f+P/OwY+x5T8pFSGFAYQ+H+bwZmBjYWVjZWFjY2VjZ2djYNLgIuLk5NLhI+fR0BcREJCXERMTEpWVV5KWllGTExBR0FZTV1TS1NSXtdA"
     "V8NAVUNT4/8BBhEOBgEGCRZnQQZfQYZIQQZvQYb/RxjkGRgYWRnBgAEKGJmYgbaxc3BycQMVbBVgYGJkZmZiYWZlZWEBytYC5RlYBFmFFA0d"
     "2YQDE9mVCkWMGicu5FB22nhQNOjiBxXjpKImTi4xcQlJKVU1dQ1NLRNTM3MLSytnF1c3dw9Pr+CQ0LDwiMio5JTUtPSMzKziktKy8orKquaW"
     "1rb2js6uSZOnTJ02fcbMWYsWL1m6bPmKlas2bd6yddv2HTt3HTp85Oix4ydOnrp0+crVa9dv3Lz18NHjJ0+fPX/x8tXHT5+/fP32/cfPX/9v"
     "MfCxODP4MkQyeDMw2DP8Wranak/VvpWLujSQ0fr/NwHzZXgp")
-# An APP1 marker: the right side is up, so that width and height change places.
-TURN = b"\xff\xe1\0\x22Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
-TURNED = JPEG[:2] + TURN + JPEG[2:]
+TIFF = b"MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0%c\0\0\0\0\0\0"  # EXIF that says which side is up
+
+
+def turned(orientation, before=b""):
+    return JPEG[:2] + before + b"\xff\xe1\0\x22Exif\0\0" + TIFF % orientation + JPEG[2:]
+
+
 SIDE = 20
 TOLERANCE = 5  # of 255: what a JPEG of quality 95 may change in a picture without edges
+EDGES = 40  # and in one with edges
 
 
-def run(folder, *args, status=0, command="shrink", **options):
-    done = subprocess.run([sys.argv[1], "amp", command, *map(str, args)], cwd=folder, capture_output=True, text=True,
-                          **options)
+def run(folder, *args, status=0, **options):
+    done = subprocess.run([SHRINK, *map(str, args)], cwd=folder, capture_output=True, text=True, **options)
     assert done.returncode == status, (args, done.returncode, done.stdout, done.stderr)
     return done
 
 
 def darknet(folder, *args):
-    done = subprocess.run([sys.argv[1], "detector", *map(str, args), "-nogpu"], cwd=folder, capture_output=True,
+    done = subprocess.run([DARKNET, "detector", *map(str, args), "-nogpu"], cwd=folder, capture_output=True,
                           text=True)
     assert done.returncode == 0, (args, done.returncode, done.stderr[-3000:])
     return done.stdout + done.stderr
@@ -99,7 +110,7 @@ def set_lists(folder, train, valid):
 
 def make(folder):
     toyset.make(folder, images=0, net_keys="")
-    jpegs = {"plain.jpg": JPEG, "deep/er/plain.jpg": JPEG, "deep/grey.jpg": GREY, "turned.jpg": TURNED,
+    jpegs = {"plain.jpg": JPEG, "deep/er/plain.jpg": JPEG, "deep/grey.jpg": GREY, "turned.jpg": turned(6),
              "deep/cmyk.JPG": CMYK}
     for i, (name, content) in enumerate({**jpegs, **PNGS}.items()):
         label = f"{i % 2} 0.5 0.25 0.125 0.25\r\n1 .3 .3 0 0" if i else ""  # blanks and ends of lines stay
@@ -122,7 +133,7 @@ class Image(Structure):
 
 def load(path):
     """Width, height, and bytes as [channel][y][x]."""
-    library = CDLL(sys.argv[2])
+    library = CDLL(LIBRARY)
     library.load_image_color.argtypes = [c_char_p, c_int, c_int]
     library.load_image_color.restype = Image
     im = library.load_image_color(str(path).encode(), 0, 0)
@@ -131,6 +142,15 @@ def load(path):
     library.free_image.argtypes = [Image]
     library.free_image(im)
     return im.w, im.h, planes
+
+
+def check_same(path, original):
+    """Darknet sees nearly the same in both."""
+    ours, its = load(path), load(original)
+    assert ours[:2] == its[:2], (path, ours[:2], its[:2])
+    for one, two in zip(ours[2], its[2]):
+        for row, other in zip(one, two):
+            assert all(abs(a - b) <= EDGES for a, b in zip(row, other)), (path, row, other)
 
 
 def parts(length, to, i):
@@ -177,15 +197,14 @@ def check_copy(source, out):
     assert (out / "toy.data").read_text() == (f"classes=2\ntrain={out}/train.list\nvalid={out}/valid.list\n"
                                               f"names={out}/names.list\nbackup={out}/backup\neval=coco\n")
     files = [path for path in out.rglob("*") if path.is_file()]
-    assert len(files) == 2 * len(SIZES) + 4, files
+    assert len(files) == 2 * len(SIZES) + 4 and not (out / ".unfinished").exists(), files
 
 
 def check_shrinks(source, root):
     before = tree(source)
     told = run(source, "toy.data", "--side", SIDE, "--out", "../new/copy/")
     out = source / "../new/copy"
-    assert told.stdout == f"9 images: {out}/toy.data\n", told.stdout
-    assert not [line for line in told.stderr.splitlines() if "checking" not in line and "shrinking" not in line], told
+    assert told.stdout == f"9 images: {out}/toy.data\n" and not told.stderr, told
     assert tree(source) == before, "the set itself was changed"
     check_copy(source, out)
     # With no key of ours the training is Darknet's own, which needs nothing but the data file.
@@ -206,8 +225,10 @@ def check_small_ones_stay(source, root):
     for name, size in PNGS.items():
         assert load(copy_of(out, name))[:2] == size
         check_pixels(copy_of(out, name), *size)
-    # The same files again, whatever the number of threads.
-    run(source, "toy.data", "--side=70", f"--out={root / 'once'}", env={**os.environ, "OMP_NUM_THREADS": "1"})
+    check_same(copy_of(out, "deep/cmyk.JPG"), source / "images/deep/cmyk.JPG")
+    # The same files again, whatever the number of processes.
+    run(source, "toy.data", "-side=70", f"-out={root / 'once'}",
+        preexec_fn=lambda: os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]))
     for name in SIZES:
         assert copy_of(out, name).read_bytes() == copy_of(root / "once", name).read_bytes(), name
 
@@ -223,6 +244,44 @@ def check_what_may_be_absent(root):
     assert lines(out / "train.list") == [f"{out}/images/image000.jpg", f"{out}/images/image001.jpg"]
 
 
+def chunk(name, data):
+    return len(data).to_bytes(4, "big") + name + data + zlib.crc32(name + data).to_bytes(4, "big")
+
+
+def check_seen_as_darknet_does(root):
+    """Which side is up, and more than 8 bits."""
+    folder, out = toyset.make(root / "turned", images=0), root / "turned_copied"
+    (folder / "toy.data").write_text("classes=2\ntrain=train.txt\n")
+    images = {f"{n}.jpg": turned(n) for n in range(10)}  # 0 and 9 mean nothing
+    images["second.jpg"] = turned(6, before=b"\xff\xe1\0\x10not EXIF data!")  # only the first such marker counts
+    write_png(folder / "flat.png", 24, 16)
+    flat = (folder / "flat.png").read_bytes()
+    images["turned.png"] = flat[:33] + chunk(b"eXIf", TIFF % 8) + flat[33:]
+    rows = b"".join(b"\0" + b"".join((256 * (10 * x + y)).to_bytes(2, "big") for x in range(24)) for y in range(16))
+    images["deep.png"] = (flat[:8] + chunk(b"IHDR", bytes((0, 0, 0, 24, 0, 0, 0, 16, 16, 0, 0, 0, 0)))
+                          + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    for name, content in images.items():
+        add_image(folder, name, content)
+    set_lists(folder, [f"images/{name}" for name in images], [])
+    run(folder, "toy.data", "--side", 70, "--out", out)
+    for name in images:
+        check_same(copy_of(out, name), folder / "images" / name)
+    assert len({str(load(folder / f"images/{n}.jpg")) for n in range(1, 9)}) == 8, "ways that look the same"
+
+
+def check_averages(root):
+    """A fine pattern becomes what it looks like from afar, not some of its pixels."""
+    folder, out = toyset.make(root / "fine", images=0), root / "fine_copied"
+    (folder / "toy.data").write_text("train=train.txt\n")
+    add_image(folder, "fine.png", b"")
+    toyset.write_png(folder / "images/fine.png", 64, 64, bytes(v for y in range(64) for x in range(64)
+                                                               for v in [255 * ((x + y) % 2)] * 3))
+    set_lists(folder, ["images/fine.png"], [])
+    run(folder, "toy.data", "--side", 20, "--out", out)
+    w, h, planes = load(out / "images/fine.jpg")
+    assert (w, h) == (20, 20) and all(abs(v - 127.5) <= EDGES for plane in planes for row in plane for v in row), planes
+
+
 # ---- what goes wrong ----
 
 def check_refused(source, root):
@@ -233,29 +292,31 @@ def check_refused(source, root):
     full.mkdir()
     (full / ".hidden").write_text("")
     new, data, side = root / "refused", source / "toy.data", ("--side", SIDE)
-    for args, said in (((), "needed: DATA"), ((data,), "needed: --side N and --out DIR"),
-                       ((data, *side), "needed: --side N and --out DIR"), ((data, "--out", new), "needed: --side N"),
+    for args, said in (((), "required: DATA, --side/-side, --out"), ((data, *side), "required: --out"),
                        ((data, "--side", 15, "--out", new), "--side 15: must be a whole number from 16 to 65500"),
                        ((data, "--side", 65501, "--out", new), "--side 65501: must be"),
-                       ((data, "--side", -20, "--out", new), "--side -20: must be"),
                        ((data, "--side", "20px", "--out", new), "--side 20px: must be"),
                        ((data, "--side", "32.5", "--out", new), "--side 32.5: must be"),
-                       ((data, "--sied", 20, "--out", new), "did you mean --side?"),
-                       ((data, "more", *side, "--out", new), 'unexpected word "more"'),
-                       ((root / "none.data", *side, "--out", new), "none.data"),
-                       ((data, *side, "--out", ""), "needed: --side N and --out DIR"),
+                       ((data, *side, "--out", new, "--sied", 20), "unrecognized arguments: --sied 20"),
+                       ((root / "none.data", *side, "--out", new), f"{root}/none.data: No such file"),
+                       ((data, *side, "--out", ""), "--out has no value"),
                        ((data, *side, "--out", full), f"--out {full}: is not empty"),
-                       ((data, *side, "--out", root / "file"), f"--out {root}/file: Not a directory"),
+                       ((data, *side, "--out", root / "file"), f"{root}/file: Not a directory"),
                        ((data, *side, "--out", root / "my_images"), "Darknet would look for labels in"),
                        ((data, *side, "--out", root / "raw/x"), "allowed: a path without images"),
                        ((data, *side, "--out", root / "a.jpg"), "allowed: a path without images"),
                        ((data, *side, "--out", root / "two words"), "has a blank"),
-                       ((data, *side, "--out", "x" * 5000), "is too long")):
+                       ((data, *side, "--out", "x" * 5000), "File name too long")):
         refused = run(root, *args, status=1)
-        assert said in refused.stderr and not refused.stdout, (args, refused.stderr)
+        assert refused.stderr.startswith("error: ") and said in refused.stderr, (args, refused.stderr[-500:])
+        assert refused.stderr.count("\n") == 1 and not refused.stdout, (args, refused)
         assert not new.exists() and tree(full) == {full / ".hidden": b""}, args
     assert sorted(path.name for path in root.iterdir()) == ["file", "full", "set"], list(root.iterdir())
     assert tree(source) == before
+    # Where nobody can make a folder, not even root.
+    assert run(source, data, *side, "--out", "/proc/copy", status=1).stderr.startswith("error: /proc/copy: ")
+    for side in (16, 65500):
+        assert "none.data: No such file" in run(root, "none.data", "--side", side, "--out", new, status=1).stderr
     (root / "file").unlink()
     (full / ".hidden").unlink()
     full.rmdir()
@@ -263,7 +324,7 @@ def check_refused(source, root):
 
 def refuse_set(folder, *said):
     refused = run(folder, "toy.data", "--side", SIDE, "--out", "../refused", status=1)
-    assert all(words in refused.stderr for words in (*said, "nothing was written\n")), (said, refused.stderr)
+    assert all(words in refused.stderr for words in said), (said, refused.stderr)
     assert not refused.stdout and not (folder / "../refused").exists(), said
 
 
@@ -272,21 +333,24 @@ def check_bad_sets(root):
     data, good = folder / "toy.data", "classes=2\ntrain=train.txt\n"
     data.write_text(good)
     (folder / "train.txt").write_text("")
-    refuse_set(folder, "names no image")
+    refuse_set(folder, "train.txt: names no image")
     add_image(folder, "a.jpg", JPEG)
     add_image(folder, "gone.jpg", JPEG)
-    (folder / "images/gone.jpg").unlink()
     set_lists(folder, ["images/a.jpg", "images/gone.jpg"], ["images/none.jpg"])
-    data.write_text(good + "valid=valid.txt\n")
-    refuse_set(folder, "line 2: images/gone.jpg: No such file", "line 1: images/none.jpg: No such file")
-    add_image(folder, "gone.jpg", JPEG, label="0 0.5 0.5 0.25\n")
-    set_lists(folder, ["images/a.jpg", "images/gone.jpg"], [])
-    data.write_text(good)
-    refuse_set(folder, "labels/gone.txt:1: 4 fields, must be 5")
+    (folder / "labels/gone.txt").unlink()
+    refuse_set(folder, "train.txt: line 2: labels/gone.txt: no file that can be read")
+    (folder / "images/gone.jpg").unlink()
+    refuse_set(folder, "train.txt: line 2: images/gone.jpg: no file that can be read")
+    data.write_text("classes=2\nvalid=valid.txt\n")
+    refuse_set(folder, "valid.txt: line 1: images/none.jpg: no file")
+    for line in ("", "images/a.jpg\r", "images/a.jp\0", "images/a.gif"):
+        set_lists(folder, ["images/a.jpg", line], [line])
+        refuse_set(folder, "valid.txt: line 1: ")
     # Both would be images/a.jpg, and already share labels.
+    data.write_text(good)
     add_image(folder, "a.png", (30, 30))
     set_lists(folder, ["images/a.jpg", "images/a.png"], [])
-    refuse_set(folder, "images/a.jpg and images/a.png: their copies would share the label file", "refused/labels/a.txt")
+    refuse_set(folder, "images/a.jpg and images/a.png: their copies would share the label file labels/a.txt")
     # One image with two label files: Darknet trains on both, a copy could have one.
     (folder / "other").mkdir()
     (folder / "other/link").symlink_to(folder / "images")
@@ -295,17 +359,11 @@ def check_bad_sets(root):
     set_lists(folder, ["images/a.jpg", "other/link/a.jpg"], [])
     refuse_set(folder, "images/a.jpg and other/link/a.jpg: their copies would share")
     set_lists(folder, ["images/a.jpg"], [])
-    data.write_text(good + "names=none.names\n")
-    refuse_set(folder, "names=none.names: No such file")
-    data.write_text("classes=2\nbackup=backup\n")
-    refuse_set(folder, "has neither train= nor valid=")
-
-
-def check_no_folder(source):
-    """Where nobody can make one, not even root."""
-    refused = run(source, "toy.data", "--side", SIDE, "--out", "/proc/copy", status=1)
-    assert "error: /proc/copy: cannot make the folder: " in refused.stderr, refused.stderr
-    assert refused.stderr.endswith("nothing was written\n"), refused.stderr
+    for text, said in ((good + "names=none.names\n", "none.names: No such file"),
+                       ("classes=2\nbackup=backup\n", "has neither train= nor valid="),
+                       ("classes=2\r\n", "toy.data:1: must be KEY=VALUE"), ("a=1\nclasses\n", "toy.data:2: must be")):
+        data.write_text(text)
+        refuse_set(folder, said)
 
 
 def check_damaged(root):
@@ -314,53 +372,73 @@ def check_damaged(root):
     cut = JPEG.index(b"\xff\xda") + 20  # a few blocks of the picture are left
     add_image(folder, "cut.jpg", JPEG[:cut])
     set_lists(folder, ["images/cut.jpg"], [])
-    told = run(folder, "toy.data", "--side", SIDE, "--out", out)
-    assert "warning: image images/cut.jpg is damaged: a part of its copy may be grey\n" in told.stderr, told.stderr
+    warning = "warning: image images/cut.jpg is damaged: a part of its copy may be grey\n"
+    said = run(folder, "toy.data", "--side", SIDE, "--out", out).stderr
+    assert said == warning, said
     assert load(out / "images/cut.jpg")[:2] == (20, 13)
-    # No decoder makes an image of these: the copy is never finished.
+    run(folder, "toy.data", "--side", 70, "--out", root / "damaged_same")
+    check_same(root / "damaged_same/images/cut.jpg", folder / "images/cut.jpg")
     for name, content in (("head.jpg", JPEG[:100]), ("text.png", b"no image")):
-        out = root / f"without_{name.split('.')[0]}"
         add_image(folder, name, content)
-        set_lists(folder, [f"images/{name}"], [])
-        refused = run(folder, "toy.data", "--side", SIDE, "--out", out, status=1)
-        assert f'image "images/{name}" cannot be read or decoded' in refused.stderr, refused.stderr
-        assert not (out / "toy.data").exists() and not refused.stdout
+        set_lists(folder, ["images/cut.jpg", f"images/{name}"], [])
+        refuse_set(folder, f"error: image images/{name} cannot be decoded: ")
 
 
 def check_full_disk(root):
     """A limit on the size of files, which stops writing in the middle as a full disk does."""
-    folder = toyset.make(root / "disk", images=0)
-    (folder / "toy.data").write_text("classes=2\ntrain=train.txt\n")
-    add_image(folder, "a.jpg", GREY)
-    set_lists(folder, ["images/a.jpg"] * 100, [])
-    for side, size, said in ((SIDE, 100, "/images/a.jpg: cannot write: Output file write error"),
-                             (70, 100, "/images/a.jpg: no copy of images/a.jpg: File too large"),
-                             (70, 1000, "/train.list: cannot write: File too large")):
-        out = root / f"limit-{side}-{size}"
-        done = run(folder, "toy.data", "--side", side, "--out", out, status=1,
-                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
-        assert f"error: {out}{said}" in done.stderr, done.stderr
-        assert f"{out}: {int(size == 1000)} of 1 images are there, and no data file; remove the folder" in done.stderr
-        assert not (out / "toy.data").exists() and not done.stdout
-    # Each file that is copied or written beside the images.
-    long = "0 0.5 0.5 0.25 0.25\n" * 100
-    for file, content, at, said in (("toy.names", "name\n" * 500, "names.list", "no copy of toy.names"),
-                                    ("labels/a.txt", long, "labels/a.txt", f"no copy of {folder}/labels/a.txt"),
-                                    ("valid.txt", "images/a.jpg\n" * 100, "valid.list", "cannot write"),
-                                    ("toy.data", "train=train.txt\neval=" + "x" * 2000 + "\n", "toy.data", "cannot write")):
-        (folder / "toy.data").write_text("classes=2\ntrain=train.txt\nvalid=valid.txt\nnames=toy.names\n")
-        add_image(folder, "a.jpg", GREY)
-        set_lists(folder, ["images/a.jpg"], [] if at == "toy.data" else ["images/a.jpg"])
-        (folder / file).write_text(content)
-        out = root / f"limit-{at.replace('/', '-')}"
-        done = run(folder, "toy.data", "--side", 70, "--out", out, status=1,
-                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
-        assert f"error: {out}/{at}: {said}: File too large" in done.stderr and not done.stdout, done.stderr
+    folder, out = toyset.make(root / "disk", images=0), root / "limit"
+    good, long = "classes=2\ntrain=train.txt\nvalid=valid.txt\nnames=toy.names\n", "0 0.5 0.5 0.25 0.25\n" * 100
+    for file, content, at in (("images/a.jpg", GREY, "images/a.jpg"), ("labels/a.txt", long.encode(), "labels/a.txt"),
+                              ("toy.names", b"name\n" * 500, "names.list"),
+                              ("valid.txt", b"images/a.jpg\n" * 100, "valid.list"),
+                              ("toy.data", f"{good}eval={'x' * 2000}\n".encode(), "toy.data")):
+        limit = 100 if at == "images/a.jpg" else 1000
+        (folder / "toy.data").write_text(good)
         (folder / "toy.names").write_text("a\nb\n")
+        add_image(folder, "a.jpg", GREY)
+        set_lists(folder, ["images/a.jpg"], ["images/a.jpg"])
+        (folder / file).write_bytes(content)
+        for there in (False, True):  # a folder of the user's stays, and is empty
+            if there:
+                out.mkdir()
+            done = run(folder, "toy.data", "--side", 70, "--out", out, status=1,
+                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+            assert done.stderr == f"error: {out}/.unfinished/{at}: cannot write: File too large\n", done.stderr
+            assert not done.stdout and out.exists() == there and not tree(out), done
+        out.rmdir()
+    (folder / "toy.data").write_text(good)
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.argv[1], "amp", "shrink", "toy.data", "--side", "70", "--out", root / "untold"],
-                              cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1 and "error: No space left on device\n" in done.stderr, done
+        done = subprocess.run([SHRINK, "toy.data", "--side", "70", "--out", root / "untold"], cwd=folder, stdout=full,
+                              stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and done.stderr == "error: No space left on device\n", done
+
+
+def check_stopped(root):
+    """By a signal, and by files of others in DIR, while images are decoded that take their time."""
+    folder, out = toyset.make(root / "slow", images=0), root / "stopped"
+    (folder / "toy.data").write_text("classes=2\ntrain=train.txt\n")
+    black = chunk(b"IDAT", zlib.compress(bytes(3000 * 9001), 1))
+    slow = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", (3000).to_bytes(4, "big") * 2 + bytes((8, 2, 0, 0, 0))) + black
+            + chunk(b"IEND", b""))
+    for i in range(8):
+        add_image(folder, f"{i}.png", slow)
+    set_lists(folder, [f"images/{i}.png" for i in range(8)], [])
+    for number in (signal.SIGTERM, signal.SIGINT, None):
+        with subprocess.Popen([SHRINK, "toy.data", "--side", "20", "--out", out], cwd=folder, stderr=subprocess.PIPE,
+                              text=True) as running:
+            while not (out / ".unfinished").exists():
+                assert running.poll() is None, running.stderr.read()
+                time.sleep(.01)
+            if number:
+                running.send_signal(number)
+            else:
+                (out / "toy.data").write_text("mine")
+            said = running.stderr.read()
+        assert running.returncode == 1, (number, running.returncode, said)
+        if number:
+            assert said == "error: stopped\n" and not out.exists(), (number, said)
+        else:
+            assert "other files came" in said and tree(out) == {out / "toy.data": b"mine"}, said
 
 
 def main():
@@ -371,10 +449,12 @@ def main():
         check_shrinks(source, root)
         check_small_ones_stay(source, root)
         check_what_may_be_absent(root)
+        check_seen_as_darknet_does(root)
+        check_averages(root)
         check_bad_sets(root)
-        check_no_folder(source)
         check_damaged(root)
         check_full_disk(root)
+        check_stopped(root)
 
 
 main()
