@@ -118,10 +118,34 @@ static void take_up(struct amp_session *s)
     amp_session_resume(s, *s->net->seen);
 }
 
+/* Darknet copies what was loaded into the network's arrays by the loaded sizes, whatever room there
+ * is: too many numbers overrun the heap, too few train on what lay there before. */
+static void check_sizes(const network *net, data d)
+{
+    char message[400];
+    if (d.X.cols != net->inputs) {
+        snprintf(message, sizeof message,
+                 "each loaded image has %d numbers, the network reads %d (width=%d, height=%d, "
+                 "channels=%d): nothing is trained. Darknet's loaders give images of 3 channels: "
+                 "allowed is channels=3",
+                 d.X.cols, net->inputs, net->w, net->h, net->c);
+        amp_fail(message);
+    }
+    if (d.y.cols != net->truths) {
+        snprintf(message, sizeof message,
+                 "the truths of each loaded image are %d numbers, the network's last layer takes "
+                 "%d: nothing is trained. Of a classifier, `classes` of the data file and the "
+                 "outputs of the last layer must be the same",
+                 d.y.cols, net->truths);
+        amp_fail(message);
+    }
+}
+
 /* One call is one iteration: all its subdivisions and the update. */
 AMP_INTERPOSE(float, train_network, (network * net, data d))
 {
     struct amp_session *s = amp_session_of(net->layers);
+    check_sizes(net, d);
     amp_iteration_begins(net);
     if (s && s->step.peers) take_up(s);
     amp_ranks_begin_step(s, net, d.X.rows);
