@@ -139,9 +139,9 @@ struct ampk_batchnorm {
     const float *scale, *bias;    /* gamma, beta */
     const float *mean, *variance; /* of this batch in training, else the rolling ones */
     enum ampk_bn_rule rule;
-    /* For backward; NULL: none. Where it takes the sums of g and of g * (y - mean) itself, it goes
-     * on with their means over the processes: dy is then that of the whole batch, and so are dscale
-     * and dbias when the processes' are added up. Nothing is recorded then. */
+    /* For backward; NULL: none. It goes on with the means over the processes of its sums of g and
+     * of g * (y - mean): dy is then that of the whole batch, and so are dscale and dbias when the
+     * processes' are added up. Nothing is recorded then. */
     const struct ampk_bn_peers *peers;
 };
 

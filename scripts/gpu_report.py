@@ -66,7 +66,7 @@ def page(record):
 
 # ---- the plan file ----
 
-FIRST_LINE = "darknet-amp plans, version 1"
+FIRST_LINE = "darknet-amp plans, version 2"  # as kernels/cuda/libs/plan_cache.c has it
 
 
 def checksum(text):

@@ -126,8 +126,8 @@ static void check_sizes(const network *net, data d)
     if (d.X.cols != net->inputs) {
         snprintf(message, sizeof message,
                  "each loaded image has %d numbers, the network reads %d (width=%d, height=%d, "
-                 "channels=%d): nothing is trained. Darknet's loaders give images of 3 channels: "
-                 "allowed is channels=3",
+                 "channels=%d): nothing is trained. Darknet loads images of 3 channels, a "
+                 "classifier's as squares of `width`: change width, height or channels",
                  d.X.cols, net->inputs, net->w, net->h, net->c);
         amp_fail(message);
     }

@@ -56,8 +56,7 @@ static inline void draw_differentiable(const char *keys, unsigned features, int 
     "\nsize=" #size "\nstride=" #stride "\n"
 #define HALVE "[maxpool]\nsize=2\nstride=2\n"
 
-/* Runs backward and keeps every layer's complete delta, as its own backward finds it; but what
- * another convolution has made of it. */
+/* Runs backward and keeps every layer's complete delta, as its own backward finds it. */
 static inline double **backward_keeping_deltas(struct rig *r, float scale)
 {
     double **deltas = calloc((size_t)r->net->n, sizeof *deltas);

@@ -1,6 +1,6 @@
-/* runtime.h on the host's memory: every call is done when it returns, and the
- * devices (devices.c) exist only in the emulation. Fresh memory is full of NaN; what is
- * allocated is counted. What CUDA forbids while a stream is captured ends the program. */
+/* runtime.h on the host's memory: every call is done when it returns, and the devices (devices.c)
+ * exist only in the emulation. Fresh memory is full of NaN; what is allocated is counted. What CUDA
+ * forbids while a stream is captured ends the program. */
 #include "kernels/cuda/runtime/runtime.h"
 #include "emulation.h"
 

@@ -300,11 +300,11 @@ def test_hang(folder):
     for name, text in tried.items():
         (folder / f"plans.trying.{name}").write_text(text)
     machine = Machine(folder, {"bench_step": f"cp {folder}/plans.trying.* $XDG_CACHE_HOME/darknet-amp/; exit 1"})
-    (folder / "kept.plans").write_text("darknet-amp plans, version 1\n0\tkey\tvalue\n")
+    (folder / "kept.plans").write_text("darknet-amp plans, version 2\n0\tkey\tvalue\n")
     done, _ = machine.check("first", "--plans", folder / "kept.plans")
     kept = machine.out / "plans"
     assert done.returncode == 1 and kept.read_text() == (
-        "darknet-amp plans, version 1\n0\tkey\tvalue\n"
+        "darknet-amp plans, version 2\n0\tkey\tvalue\n"
         "cfa2c791469abc90\tA GPU, 9.0; forward; cudnn 5=0\tfaulted\n"), (kept.read_text(), done)
     (folder / "does/bench_step").write_text('cat "$XDG_CACHE_HOME/darknet-amp/plans"\n')
     kept = shutil.copy(kept, folder / "again.plans")

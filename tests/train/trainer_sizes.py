@@ -25,18 +25,7 @@ max_batches=2
 {key}
 
 [convolutional]
-batch_normalize=1
-filters=16
-size=3
-stride=2
-pad=1
-activation=leaky
-
-[convolutional]
 filters={outputs}
-size=1
-stride=1
-activation=linear
 
 [avgpool]
 [softmax]

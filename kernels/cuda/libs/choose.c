@@ -185,7 +185,8 @@ bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_
     t.list = malloc((GEMMS_TIMED + CHOICES) * sizeof *t.list);
     if (!t.list) return false;
     ampk_tc_say_timing(tc);
-    t.until = ampk_tc_now() + MOST_SECONDS;
+    double from = ampk_tc_now();
+    t.until = from + MOST_SECONDS;
     if (ampk_tc_bench_begin(&b, p)) {
         time_gemms(&b, plan, &t);
         if (!ampk_tc_is_wide(p)) time_cudnn(&b, plan, &t, why, why_size);
@@ -195,7 +196,7 @@ bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_
     tc->timed.problems += t.count > 0;
     tc->timed.engines += t.count;
     tc->timed.cut_short += t.cut_short;
-    tc->timed.seconds += ampk_tc_now() - (t.until - MOST_SECONDS);
+    tc->timed.seconds += ampk_tc_now() - from;
     free(t.list);
     return plan->engine.ms > 0;
 }

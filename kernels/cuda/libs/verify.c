@@ -94,31 +94,58 @@ bool ampk_tc_carries_infinity(struct ampk_tc_bench *b, const struct ampk_tc_prob
     return carries;
 }
 
-/* ---- results ---- */
+/* ---- one engine ---- */
 
-static size_t words_at(const struct ampk_tc_bench *b)
+/* Until take_down, a fault of the device is this engine's. */
+static bool set_up(struct verification *v, const struct ampk_tc_trial *trial,
+                   struct ampk_tc_engine *engine)
 {
-    return (b->result_bytes + 15) / 16 * 16;
+    char key[AMPK_TC_CHOICE_KEY];
+    struct ampk_tc_bench *b = v->bench;
+    if (!ampk_tc_set_choice(b->tc, &v->plan->problem, engine, trial->choice, b->workspace_bytes))
+        return false;
+    ampk_tc_name_choice(v->plan, trial->choice, key);
+    ampk_tc_bench_blame(b, engine, key);
+    return true;
+}
+
+static void take_down(struct verification *v, struct ampk_tc_engine *engine)
+{
+    ampk_tc_bench_wait(v->bench);
+    ampk_tc_bench_blame(v->bench, NULL, NULL);
+    ampk_tc_clear_engine(engine);
+}
+
+static bool carries_infinity(struct verification *v, const struct ampk_tc_trial *trial)
+{
+    struct ampk_tc_engine engine = {.ms = 0};
+    if (!set_up(v, trial, &engine)) return false;
+    bool carries = ampk_tc_carries_infinity(v->bench, &v->plan->problem, &engine);
+    take_down(v, &engine);
+    return carries;
 }
 
 /* Runs an engine into one of two results. These have the same numbers before: an engine that does
  * not write, or does not add where it must, is found out. */
 static bool compute(struct verification *v, const struct ampk_tc_trial *trial, void *result)
 {
-    char why[400], key[AMPK_TC_CHOICE_KEY];
+    char why[400];
     struct ampk_tc_bench *b = v->bench;
-    const struct ampk_tc_problem *p = &v->plan->problem;
+    enum ampk_dtype dtype = v->plan->problem.result;
     struct ampk_tc_engine engine = {.ms = 0};
-    if (!ampk_tc_set_choice(b->tc, p, &engine, trial->choice, b->workspace_bytes)) return false;
-    ampk_tc_name_choice(v->plan, trial->choice, key);
-    ampk_conv_fill(b->stream, result, p->result, b->result_bytes / ampk_dtype_bytes(p->result), 0);
-    ampk_tc_bench_blame(b, &engine, key);
+    if (!set_up(v, trial, &engine)) return false;
+    ampk_conv_fill(b->stream, result, dtype, b->result_bytes / ampk_dtype_bytes(dtype), 0);
     bool done = ampk_tc_run_engine(b->tc, &engine, b->first, b->second, result, b->workspace,
                                    b->stream, why, sizeof why);
-    ampk_tc_bench_wait(b);
-    ampk_tc_bench_blame(b, NULL, NULL);
-    ampk_tc_clear_engine(&engine);
+    take_down(v, &engine);
     return done;
+}
+
+/* ---- results ---- */
+
+static size_t words_at(const struct ampk_tc_bench *b)
+{
+    return (b->result_bytes + 15) / 16 * 16;
 }
 
 /* The largest difference of the two results, relative to the largest value. Both 0 is agreement,
@@ -184,21 +211,6 @@ static void leave_out(struct verification *v, struct ampk_tc_trial *wrong)
     if (!tc->said_wrong) ampk_tc_say(text);
     tc->said_wrong = true;
     ampk_plan_cache_add(tc->cache, key, AMPK_TC_WRONG);
-}
-
-static bool carries_infinity(struct verification *v, const struct ampk_tc_trial *trial)
-{
-    char key[AMPK_TC_CHOICE_KEY];
-    struct ampk_tc_bench *b = v->bench;
-    struct ampk_tc_engine engine = {.ms = 0};
-    if (!ampk_tc_set_choice(b->tc, &v->plan->problem, &engine, trial->choice, b->workspace_bytes))
-        return false;
-    ampk_tc_name_choice(v->plan, trial->choice, key);
-    ampk_tc_bench_blame(b, &engine, key);
-    bool carries = ampk_tc_carries_infinity(b, &v->plan->problem, &engine);
-    ampk_tc_bench_blame(b, NULL, NULL);
-    ampk_tc_clear_engine(&engine);
-    return carries;
 }
 
 /* Whether the fastest is right. Where another engine computes something else, a third one decides;

@@ -280,12 +280,11 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
 {
     (void)device, (void)most;
     CHECK(!ampk_tc_is_wide(p));
-    const float *times = stub.cudnn;
     if (mode == CUDNN_HEUR_MODE_B) return count;
     snprintf(why, why_size, "cuDNN has none");
     for (int i = 0; i < ENGINES; i++) {
         bool fallback = stub.last_resort && i == 0;
-        if (times[i] && fallback == (mode == CUDNN_HEUR_MODE_FALLBACK))
+        if (stub.cudnn[i] && fallback == (mode == CUDNN_HEUR_MODE_FALLBACK))
             choices[count++] =
                 (struct ampk_cudnn_choice){.engine = i,
                                            .knobs = stub.settings[0] > 0,
@@ -333,10 +332,9 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
                                                size_t workspace_limit, char *why, size_t why_size)
 {
     (void)device;
-    const float *times = stub.cudnn;
     size_t workspace = stub.workspace + stub.more * (size_t)choice->engine;
     float setting = stub.settings[0] > 0 ? stub.settings[choice->knob[0].value] : 1;
-    bool refused = times[choice->engine] <= 0 || setting <= 0 || workspace > workspace_limit;
+    bool refused = stub.cudnn[choice->engine] <= 0 || setting <= 0 || workspace > workspace_limit;
     if (refused) snprintf(why, why_size, "engine %d refuses", (int)choice->engine);
     struct ampk_cudnn_plan *plan = refused ? NULL : calloc(1, sizeof *plan);
     if (!plan) return NULL;
@@ -355,9 +353,8 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device 
                                                  size_t why_size)
 {
     CHECK(!ampk_tc_is_wide(p));
-    const float *times = stub.cudnn;
     for (int i = 0; i < ENGINES; i++) {
-        if (!times[i]) continue;
+        if (!stub.cudnn[i]) continue;
         *chosen = (struct ampk_cudnn_choice){.engine = i};
         struct ampk_cudnn_plan *plan =
             ampk_cudnn_plan_create(device, p, chosen, terms->workspace_limit, why, why_size);
