@@ -295,6 +295,7 @@ def test_fault(folder):
 def test_hang(folder):
     """What the last program tried when it was ended is in the plans, whoever takes them up, also after a failure; what
     is damaged is not."""
+    assert f'"{gpu_report.FIRST_LINE}"' in (ROOT / "kernels/cuda/libs/plan_cache.c").read_text(), gpu_report.FIRST_LINE
     tried = {"0": "", "1": "2ac583b951c9cd3f\tA GPU, 9.0; forward; cudnn 5=0\t",
              "2": "2ac583b951c9cd3f\tA GPU, 9.0; forward; cudnn 6=0\t", "3": "nothing"}
     for name, text in tried.items():
