@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/core/text.h"
+#include "plugin/core/read/text.h"
 
 /* FIRST_KEY is above every character: argp takes a smaller key for a letter. */
 enum { MOST_OPTIONS = 16, FIRST_KEY = 1000, FILES = 3 };

@@ -15,9 +15,9 @@
 #include "loading.h"
 
 #include "plugin/core/host.h"
-#include "plugin/core/net.h"
-#include "plugin/core/options.h"
-#include "plugin/core/text.h"
+#include "plugin/core/net/net.h"
+#include "plugin/core/read/options.h"
+#include "plugin/core/read/text.h"
 #include "plugin/input/check_train.h"
 
 #ifdef GPU

@@ -16,7 +16,7 @@
 
 #include "axis.h"
 
-#include "plugin/core/file.h"
+#include "plugin/core/files/file.h"
 
 #define MARKER "darknet-amp chart 1"
 

@@ -15,8 +15,8 @@
 #include "darknet.h"
 
 #include "plugin/core/host.h"
-#include "plugin/core/text.h"
-#include "plugin/core/plan.h"
+#include "plugin/core/read/text.h"
+#include "plugin/core/plan/plan.h"
 #include "measuring.h"
 
 enum { BATCHES = 4, LEAST_BATCHES = 2, TRIES = 4 };

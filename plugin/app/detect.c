@@ -17,7 +17,7 @@
 
 #include "amp_observe.h"
 #include "plugin/core/host.h"
-#include "plugin/core/text.h"
+#include "plugin/core/read/text.h"
 #include "plugin/images/place.h"
 
 /* From Darknet's stb_image: true if this file has an image header that can be read; sets its

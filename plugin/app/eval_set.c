@@ -15,12 +15,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/core/cfg.h"
-#include "plugin/core/file.h"
-#include "plugin/core/net.h"
-#include "plugin/core/options.h"
-#include "plugin/core/text.h"
-#include "plugin/core/weights_file.h"
+#include "plugin/core/read/cfg.h"
+#include "plugin/core/files/file.h"
+#include "plugin/core/net/net.h"
+#include "plugin/core/read/options.h"
+#include "plugin/core/read/text.h"
+#include "plugin/core/net/weights_file.h"
 #include "plugin/input/labels.h"
 #include "plugin/spread/launcher.h"
 

@@ -13,7 +13,7 @@
 #include "darknet.h"
 
 #include "plugin/core/host.h"
-#include "plugin/core/text.h"
+#include "plugin/core/read/text.h"
 
 enum { MOST_IMAGES = 300 };
 static const double enough_seconds = 20;

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "plugin/core/text.h"
+#include "plugin/core/read/text.h"
 
 static const char *const stage_names[AMP_LOAD_STAGES] = {"read", "decode", "place", "labels",
                                                          "darknet"};

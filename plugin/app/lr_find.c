@@ -18,8 +18,8 @@
 #include "network.h"
 #include "rate_sweep.h"
 
-#include "plugin/core/file.h"
-#include "plugin/core/text.h"
+#include "plugin/core/files/file.h"
+#include "plugin/core/read/text.h"
 #include "plugin/input/check_train.h"
 
 #ifdef GPU

@@ -18,7 +18,7 @@
 #include "amp.h"
 #include "commands.h"
 #include "darknet.h"
-#include "plugin/core/text.h"
+#include "plugin/core/read/text.h"
 #include "plugin/spread/launcher.h"
 
 int darknet_main(int argc, char **argv);

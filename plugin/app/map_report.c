@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/core/text.h"
+#include "plugin/core/read/text.h"
 #include "plugin/core/stream.h"
 
 /* ---- the table ---- */

@@ -17,8 +17,9 @@
 #include "amp_observe.h"
 #include "commands.h"
 #include "darknet.h"
-#include "plugin/core/need.h"
-#include "plugin/core/text.h"
+#include "plugin/core/engine/layers.h"
+#include "plugin/core/plan/need.h"
+#include "plugin/core/read/text.h"
 
 #ifdef GPU
 #include <cuda_runtime.h>
@@ -213,7 +214,8 @@ void amp_mixed_tell_off(const struct amp_cfg_file *cfg, const char *meaning)
 int amp_machine_settle_pass(struct amp_net_desc *net, const struct amp_cfg_file *cfg,
                             const struct amp_options *options, int gpu, char *err, size_t err_size)
 {
-    return amp_need_settle(net, cfg, options, amp_machine_backend(options, gpu), err, err_size);
+    const struct ampk_backend *backend = amp_machine_backend(options, gpu);
+    return amp_need_settle(net, cfg, options, backend, amp_layers_ours(backend), err, err_size);
 }
 
 /* ---- networks ---- */

@@ -3,8 +3,8 @@
 #ifndef AMP_MEASURING_H
 #define AMP_MEASURING_H
 
-#include "plugin/core/net.h"
-#include "plugin/core/options.h"
+#include "plugin/core/net/net.h"
+#include "plugin/core/read/options.h"
 
 struct network; /* Darknet's */
 

@@ -1,6 +1,6 @@
 /* `darknet amp plan`: prints what the plan would be, and with --memory which batch fits. It decides
- * nothing; core/plan.c and core/need.c do. It must not build a network: the cfg is enough, also on
- * a machine that could not hold it. */
+ * nothing; core/plan/plan.c and core/plan/need.c do. It must not build a network: the cfg is
+ * enough, also on a machine that could not hold it. */
 
 #include <errno.h>
 #include <stdbool.h>
@@ -10,11 +10,11 @@
 #include "amp_observe.h"
 #include "commands.h"
 #include "measuring.h"
-#include "plugin/core/layers.h"
-#include "plugin/core/named_files.h"
-#include "plugin/core/need.h"
-#include "plugin/core/plan.h"
-#include "plugin/core/text.h"
+#include "plugin/core/engine/layers.h"
+#include "plugin/core/read/named_files.h"
+#include "plugin/core/plan/need.h"
+#include "plugin/core/plan/plan.h"
+#include "plugin/core/read/text.h"
 #include "plugin/spread/share.h"
 
 static const double gib = 1 << 30;

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "plugin/core/net.h"
-#include "plugin/core/options.h"
+#include "plugin/core/net/net.h"
+#include "plugin/core/read/options.h"
 #include "plugin/include/amp_observe.h"
 
 #define AMP_PRECISION_SAMPLE 65536

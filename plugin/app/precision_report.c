@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "plugin/core/text.h"
-#include "plugin/core/guard.h"
+#include "plugin/core/read/text.h"
+#include "plugin/core/engine/guard.h"
 #include "precision.h"
 
 /* True if a whole pass was seen; a pass that overflowed halfway has no numbers to show. */
@@ -176,7 +176,7 @@ void amp_precision_print(const struct amp_precision *p, const struct amp_check_s
 
 /* ---- JSON ---- */
 
-/* NAN becomes null (core/text.h). */
+/* NAN becomes null (core/read/text.h). */
 static void json_number(FILE *f, const char *before, double value)
 {
     fputs(before, f);

@@ -22,8 +22,8 @@
 
 #include "plugin/attach/device.h"
 #include "plugin/core/host.h"
-#include "plugin/core/named_files.h"
-#include "plugin/core/options.h"
+#include "plugin/core/read/named_files.h"
+#include "plugin/core/read/options.h"
 #include "plugin/input/check_train.h"
 
 #ifdef GPU

@@ -6,8 +6,8 @@
 #include <stdio.h>
 
 #include "measuring.h"
-#include "plugin/core/net.h"
-#include "plugin/core/plan.h"
+#include "plugin/core/net/net.h"
+#include "plugin/core/plan/plan.h"
 
 struct network; /* Darknet's */
 

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "plugin/core/text.h"
+#include "plugin/core/read/text.h"
 
 enum { NAME_WIDTH = 29 };
 

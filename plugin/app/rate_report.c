@@ -7,7 +7,7 @@
 
 #include "axis.h"
 
-#include "plugin/core/text.h"
+#include "plugin/core/read/text.h"
 
 static const struct amp_sweep_point *best_of(const struct amp_sweep *s)
 {

@@ -16,9 +16,9 @@
 #include "train.h"
 
 #include "plugin/core/host.h"
-#include "plugin/core/net.h"
-#include "plugin/core/text.h"
-#include "plugin/core/weights_file.h"
+#include "plugin/core/net/net.h"
+#include "plugin/core/read/text.h"
+#include "plugin/core/net/weights_file.h"
 #include "plugin/input/check_train.h"
 #include "plugin/spread/launcher.h"
 

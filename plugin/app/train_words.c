@@ -16,9 +16,9 @@
 
 #include "darknet.h"
 
-#include "plugin/core/file.h"
-#include "plugin/core/text.h"
-#include "plugin/core/options.h"
+#include "plugin/core/files/file.h"
+#include "plugin/core/read/text.h"
+#include "plugin/core/read/options.h"
 #include "plugin/spread/launcher.h"
 
 enum value { NO_VALUE, TEXT, NUMBER, WHOLE, WHOLES };

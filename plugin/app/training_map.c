@@ -23,12 +23,12 @@
 #include "map.h"
 #include "utils.h"
 
-#include "plugin/core/cfg.h"
-#include "plugin/core/file.h"
+#include "plugin/core/read/cfg.h"
+#include "plugin/core/files/file.h"
 #include "plugin/core/host.h"
-#include "plugin/core/options.h"
-#include "plugin/core/text.h"
-#include "plugin/core/weights_file.h"
+#include "plugin/core/read/options.h"
+#include "plugin/core/read/text.h"
+#include "plugin/core/net/weights_file.h"
 #include "plugin/spread/launcher.h"
 
 /* The defaults of `detector map`, so that both give the same number. */

@@ -8,7 +8,7 @@
 #include "amp_observe.h"
 #include "network.h"
 
-#include "plugin/core/cfg.h"
+#include "plugin/core/read/cfg.h"
 
 #ifdef GPU
 #include "batchnorm_layer.h"

@@ -1,6 +1,7 @@
 /* Decides what happens when a network is parsed, attached, resized and detached, and keeps the
- * promise that detaching leaves it as it was. It must not know what a plan contains (core/plan.c)
- * or what happens in a pass (hooks.c). Files below this one know nothing of these entry points.
+ * promise that detaching leaves it as it was. It must not know what a plan contains
+ * (core/plan/plan.c) or what happens in a pass (hooks.c). Files below this one know nothing of
+ * these entry points.
  *
  * What Darknet forces here: it hands a layer around by value, so our functions must stand in
  * net->layers itself.
@@ -11,19 +12,19 @@
 #include "attach.h"
 
 #include "amp.h"
-#include "batches.h"
+#include "plugin/attach/feed/batches.h"
 #include "device.h"
 #include "device_memory.h"
 #include "hooks.h"
 #include "interposed.h"
-#include "ranks.h"
+#include "plugin/attach/run/ranks.h"
 #include "rate.h"
-#include "run.h"
-#include "seed.h"
-#include "staging.h"
-#include "plugin/core/background.h"
-#include "plugin/core/named_files.h"
-#include "plugin/core/text.h"
+#include "plugin/attach/run/run.h"
+#include "plugin/attach/feed/seed.h"
+#include "plugin/attach/feed/staging.h"
+#include "plugin/core/files/background.h"
+#include "plugin/core/read/named_files.h"
+#include "plugin/core/read/text.h"
 #include "plugin/spread/launcher.h"
 
 #include <omp.h>

@@ -3,7 +3,7 @@
 #ifndef AMP_DEVICE_H
 #define AMP_DEVICE_H
 
-#include "plugin/core/options.h"
+#include "plugin/core/read/options.h"
 #include "kernels/kernels.h"
 
 #include <stdbool.h>

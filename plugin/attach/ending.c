@@ -6,7 +6,7 @@
 #include "ending.h"
 
 #include "amp.h"
-#include "plugin/core/background.h"
+#include "plugin/core/files/background.h"
 #include "plugin/spread/group.h"
 
 #include <limits.h>

@@ -8,7 +8,7 @@
 #ifndef AMP_ENDING_H
 #define AMP_ENDING_H
 
-#include "plugin/core/cfg.h"
+#include "plugin/core/read/cfg.h"
 
 #include <stddef.h>
 

@@ -2,9 +2,9 @@
  * update. Darknet calls these hooks layer by layer, and it has no call for "a pass begins" or "a
  * step ends", so both are told from the layer's index.
  *
- * The hooks must not know how a layer is computed (core/graph.c) or when a step counts
- * (core/step.c). Darknet still walks the layers itself, but for an inference whose layer has left
- * FP16, which the hooks run again.
+ * The hooks must not know how a layer is computed (core/engine/graph.c) or when a step counts
+ * (core/engine/step.c). Darknet still walks the layers itself, but for an inference whose layer has
+ * left FP16, which the hooks run again.
  *
  * Here are also the passes of commands that look into a network (amp_observe.h); these leave no
  * trace in it. */
@@ -13,14 +13,14 @@
 
 #include "amp.h"
 #include "amp_observe.h"
-#include "batches.h"
+#include "plugin/attach/feed/batches.h"
 #include "device.h"
 #include "interposed.h"
 #include "rate.h"
-#include "run.h"
-#include "save.h"
-#include "seed.h"
-#include "plugin/core/tensors.h"
+#include "plugin/attach/run/run.h"
+#include "plugin/attach/run/save.h"
+#include "plugin/attach/feed/seed.h"
+#include "plugin/core/engine/tensors.h"
 #include "plugin/spread/group.h"
 
 #include <math.h>

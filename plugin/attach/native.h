@@ -4,7 +4,7 @@
 #define AMP_NATIVE_H
 
 #include "darknet.h"
-#include "plugin/core/graph.h"
+#include "plugin/core/engine/graph.h"
 
 /* Darknet's own entries of one layer before attaching. If a GPU computes, these are the entries
  * that end in _gpu. */

@@ -1,7 +1,7 @@
 /* Runs the layers inside a recurrent layer: their matrix products and activations in the backend,
  * the rest of them in Darknet's own code. Darknet's code of a recurrent layer calls the functions
  * of its inner layers by name, not through their pointers, so those functions are interposed
- * (interposed.c). It must not know when a product is computed (core/products.c).
+ * (interposed.c). It must not know when a product is computed (core/engine/products.c).
  *
  * What comes before and after a product is what Darknet's function of the inner layer does, in its
  * order; the backend adds the bias and activates in one go with the product. */

@@ -4,7 +4,7 @@
 #define AMP_PRODUCTS_H
 
 #include "darknet.h"
-#include "plugin/core/graph.h"
+#include "plugin/core/engine/graph.h"
 
 /* From now on this thread runs recurrent layer l, number `index` of the graph, until
  * amp_products_end. graph NULL: a layer without products. */

@@ -1,5 +1,5 @@
 /* Decides when Darknet gets another learning rate. It must not know how one is computed
- * (core/schedule.c).
+ * (core/read/schedule.c).
  *
  * Darknet computes its rate inside network.c, where no call can be caught. But a constant rate is
  * simply net->learning_rate, so that is set before each pass, with a burn_in of 0. Darknet then
@@ -8,7 +8,7 @@
 #include "rate.h"
 
 #include "option_list.h"
-#include "plugin/core/schedule.h"
+#include "plugin/core/read/schedule.h"
 
 #include <string.h>
 

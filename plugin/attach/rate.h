@@ -1,4 +1,4 @@
-/* Hands the learning rate of our policies (core/schedule.h) to Darknet, as a constant. */
+/* Hands the learning rate of our policies (core/read/schedule.h) to Darknet, as a constant. */
 #ifndef AMP_RATE_H
 #define AMP_RATE_H
 

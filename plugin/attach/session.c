@@ -1,7 +1,7 @@
 /* Decides what is kept and what is made again when size, use or formats change, and when that is.
- * It must not know what a plan chooses (core/plan.c), how the graph computes (core/graph.c) or what
- * becomes of a run whose memory ends; it gives the graph the two callbacks through which Darknet's
- * own layers run. */
+ * It must not know what a plan chooses (core/plan/plan.c), how the graph computes
+ * (core/engine/graph.c) or what becomes of a run whose memory ends; it gives the graph the two
+ * callbacks through which Darknet's own layers run. */
 
 #include "session.h"
 
@@ -9,11 +9,11 @@
 #include "device_memory.h"
 #include "interposed.h"
 #include "products.h"
-#include "seed.h"
-#include "staging.h"
-#include "plugin/core/layers.h"
-#include "plugin/core/sync_bn.h"
-#include "plugin/core/tensors.h"
+#include "plugin/attach/feed/seed.h"
+#include "plugin/attach/feed/staging.h"
+#include "plugin/core/engine/layers.h"
+#include "plugin/core/engine/sync_bn.h"
+#include "plugin/core/engine/tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

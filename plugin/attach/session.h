@@ -7,10 +7,10 @@
 #include "ending.h"
 #include "native.h"
 #include "darknet.h"
-#include "plugin/core/kept.h"
-#include "plugin/core/options.h"
-#include "plugin/core/sidecar.h"
-#include "plugin/core/step.h"
+#include "plugin/core/engine/kept.h"
+#include "plugin/core/read/options.h"
+#include "plugin/core/files/sidecar.h"
+#include "plugin/core/engine/step.h"
 #include "plugin/spread/spread.h"
 
 #include <limits.h>

@@ -5,7 +5,7 @@
 #include "session.h"
 
 #include "ending.h"
-#include "plugin/core/tensors.h"
+#include "plugin/core/engine/tensors.h"
 
 #include <pthread.h>
 #include <string.h>

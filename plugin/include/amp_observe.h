@@ -61,7 +61,7 @@ typedef void amp_layer_function(int layer, int backward, int done, void *user);
  * one by one. Training prints nothing meanwhile. NULL ends the calls. */
 AMP_API void amp_watch_layers(struct network *, amp_layer_function *at, void *user);
 
-/* The plan of an attached network (plugin/core/plan.h): what runs where. Valid until its next
+/* The plan of an attached network (plugin/core/plan/plan.h): what runs where. Valid until its next
  * pass. */
 AMP_API const struct amp_plan *amp_plan_in_use(const struct network *);
 

@@ -11,7 +11,7 @@
 #define AMP_CHECK_TRAIN_H
 
 #include "labels.h"
-#include "plugin/core/net.h"
+#include "plugin/core/net/net.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -13,12 +13,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "plugin/core/cfg.h"
-#include "plugin/core/file.h"
-#include "plugin/core/text.h"
-#include "plugin/core/net.h"
-#include "plugin/core/options.h"
-#include "plugin/core/weights_file.h"
+#include "plugin/core/read/cfg.h"
+#include "plugin/core/files/file.h"
+#include "plugin/core/read/text.h"
+#include "plugin/core/net/net.h"
+#include "plugin/core/read/options.h"
+#include "plugin/core/net/weights_file.h"
 
 /* Size of the buffer in which Darknet builds the name of a weights file; it writes past a longer
  * one. */

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "plugin/core/file.h"
-#include "plugin/core/named_files.h"
+#include "plugin/core/files/file.h"
+#include "plugin/core/read/named_files.h"
 
 struct checker {
     const struct amp_cfg_file *cfg;

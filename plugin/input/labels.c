@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "plugin/core/file.h"
-#include "plugin/core/text.h"
+#include "plugin/core/files/file.h"
+#include "plugin/core/read/text.h"
 
 /* ---- the path ---- */
 

@@ -1,10 +1,10 @@
 /* Decides what leaves ahead of the vote, when, and in which order. It must not know what is in a
- * bucket (core/buckets.c), nor whether it counts in the end (vote.c). */
+ * bucket (core/engine/buckets.c), nor whether it counts in the end (vote.c). */
 #include "ahead.h"
 
 #include "devices.h"
 #include "group.h"
-#include "plugin/core/tensors.h"
+#include "plugin/core/engine/tensors.h"
 
 #include <math.h>
 

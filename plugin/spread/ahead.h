@@ -1,6 +1,6 @@
 /* What processes with NCCL exchange ahead of a step's vote, while the last backward pass of each
  * still runs: what their passes add to the rolling statistics, then bucket after bucket of
- * gradients (core/buckets.c).
+ * gradients (core/engine/buckets.c).
  *
  * It is sent on trust. All processes send the same things in the same order in every step, also one
  * whose passes failed: it sends what lies there, as the others wait for it, and the step is
@@ -10,7 +10,7 @@
 #define AMP_AHEAD_H
 
 #include "share.h"
-#include "plugin/core/step.h"
+#include "plugin/core/engine/step.h"
 
 struct amp_ahead {
     size_t bucket_bytes; /* 0: gradients wait for the vote */

@@ -4,9 +4,9 @@
 
 #include "devices.h"
 #include "group.h"
-#include "plugin/core/file.h"
+#include "plugin/core/files/file.h"
 #include "plugin/core/host.h"
-#include "plugin/core/tensors.h"
+#include "plugin/core/engine/tensors.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* A step whose passes are shared out among the processes of the group (group.h): joins a guarded
- * step (core/step.h) to those of the other processes, so that all end with the same update.
+ * step (core/engine/step.h) to those of the other processes, so that all end with the same update.
  *
  * fast:    every process runs its passes at the same time. At the end of the step they vote
  *          (vote.h); if all can go on, gradients are added up over the processes, and the rolling

@@ -3,7 +3,7 @@
 #ifndef AMP_VOTE_H
 #define AMP_VOTE_H
 
-#include "plugin/core/step.h"
+#include "plugin/core/engine/step.h"
 
 struct amp_vote {
     bool poisoned, cause_is_scale;

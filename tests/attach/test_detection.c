@@ -4,10 +4,10 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/files.h"
 
-#include "plugin/attach/detection.h"
-#include "plugin/attach/loader.h"
+#include "plugin/attach/feed/detection.h"
+#include "plugin/attach/feed/loader.h"
 #include "plugin/attach/session.h"
-#include "plugin/attach/images.h"
+#include "plugin/attach/feed/images.h"
 #include "plugin/images/place_rows.h"
 
 #include "darknet.h"

@@ -1,11 +1,11 @@
-/* Staged batches by themselves (attach/staging.c): which are found, and what happens where no
+/* Staged batches by themselves (attach/feed/staging.c): which are found, and what happens where no
  * page-locked memory can be had. Page-locked memory is the host's here, as much as there is room.
  * Beside a network that trains: ../train/staging.c. */
 #include "darknet.h"
 #ifndef GPU /* whose Darknet has nothing that staging needs more */
 #define GPU
 #endif
-#include "plugin/attach/staging.c"
+#include "plugin/attach/feed/staging.c"
 
 #include "tests/rig/harness.h"
 

@@ -1,6 +1,6 @@
 /* Memory that ends anywhere while a graph is made: the reason names what it was for, a layer where
  * it is one's, the sizes and what to change; nothing is left behind. */
-#include "plugin/core/need.h"
+#include "plugin/core/plan/need.h"
 #include "tests/emulation/emulation.h"
 #include "tests/rig/harness.h"
 #include "tests/rig/rig.h"

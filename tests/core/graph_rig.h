@@ -6,7 +6,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/random_net.h"
 #include "tests/rig/rig.h"
-#include "plugin/core/layers.h"
+#include "plugin/core/engine/layers.h"
 
 #include "kernels/reference/operations.h"
 

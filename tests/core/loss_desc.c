@@ -1,7 +1,7 @@
 /* What a cfg says about its losses, and the files of classes that it names: as Darknet's own parser
  * has it. */
-#include "plugin/core/named_files.h"
-#include "plugin/core/net.h"
+#include "plugin/core/read/named_files.h"
+#include "plugin/core/net/net.h"
 
 #include "tests/rig/harness.h"
 #include "tests/rig/files.h"

@@ -2,8 +2,8 @@
 #ifndef AMP_TEST_PLANNED_H
 #define AMP_TEST_PLANNED_H
 
-#include "plugin/core/layers.h"
-#include "plugin/core/plan.h"
+#include "plugin/core/engine/layers.h"
+#include "plugin/core/plan/plan.h"
 
 #include "tests/rig/harness.h"
 

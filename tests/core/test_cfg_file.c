@@ -1,6 +1,6 @@
 /* The cfg reader against what Darknet's read_cfg does, and its errors. */
 #define _GNU_SOURCE
-#include "plugin/core/cfg.h"
+#include "plugin/core/read/cfg.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Keys that nobody reads, and values with which Darknet trains something else than was meant. */
-#include "plugin/core/cfg_checks.h"
+#include "plugin/core/read/cfg_checks.h"
 
 #include <glob.h>
 #include <stdlib.h>

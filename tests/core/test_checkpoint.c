@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "plugin/core/checkpoint.h"
+#include "plugin/core/files/checkpoint.h"
 #include "tests/rig/files.h"
 
 /* ---- system calls ---- */

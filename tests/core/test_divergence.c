@@ -1,7 +1,7 @@
 /* When a run counts as diverged: losses of runs that were, and of many that were not. */
 #include "tests/rig/harness.h"
 
-#include "plugin/core/guard.h"
+#include "plugin/core/engine/guard.h"
 
 /* A step is applied whose loss is finite. The iteration that ended the run, 0: none did. */
 static int first_stop(struct amp_divergence *d, const double *losses, int n)

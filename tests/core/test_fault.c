@@ -1,6 +1,6 @@
 /* From watch words to the class, layer and tensor of a fault. */
-#include "plugin/core/guard.h"
-#include "plugin/core/net.h"
+#include "plugin/core/engine/guard.h"
+#include "plugin/core/net/net.h"
 
 #include "tests/rig/harness.h"
 

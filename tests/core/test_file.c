@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/core/file.h"
+#include "plugin/core/files/file.h"
 #include "tests/rig/files.h"
 
 /* ---- checks ---- */

@@ -7,9 +7,9 @@
 
 #include "plugin/input/check_train.h"
 #include "plugin/input/labels.h"
-#include "plugin/core/net.h"
+#include "plugin/core/net/net.h"
 #include "plugin/app/map.h"
-#include "plugin/core/sidecar.h"
+#include "plugin/core/files/sidecar.h"
 #include "tests/rig/files.h"
 
 #define MIB (1 << 20)

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "plugin/core/log.h"
+#include "plugin/core/engine/log.h"
 #include "tests/rig/files.h"
 
 static struct amp_scaler scaler = {.dynamic = true, .scale = 8, .min = 1, .max = 1024};

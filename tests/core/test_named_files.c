@@ -1,5 +1,5 @@
 /* Where the files that a cfg names are looked for. */
-#include "plugin/core/named_files.h"
+#include "plugin/core/read/named_files.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,11 +1,11 @@
 /* What a training takes is predicted, and what fits is found: nothing larger does. The kept arrays
  * are counted as they are made. (The program's own memory: tests/train/memory.py.) */
-#include "plugin/core/need.h"
+#include "plugin/core/plan/need.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/core/layers.h"
+#include "plugin/core/engine/layers.h"
 #include "tests/rig/harness.h"
 
 #include "tests/rig/files.h"
@@ -284,7 +284,9 @@ AMP_TEST(auto_picks_what_fits)
     REQUIRE(net && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err));
     amp_options_settle_dtype(&options, false, false);
     CHECK(net->auto_subdivisions && net->subdivisions == 6 && net->batch == 1);
-    CHECK_INT(amp_need_settle(net, cfg, &options, &ampk_cpu, err, sizeof err), 0);
+    CHECK_INT(
+        amp_need_settle(net, cfg, &options, &ampk_cpu, amp_layers_ours(&ampk_cpu), err, sizeof err),
+        0);
     CHECK(net->subdivisions == 1 && net->batch == 6); /* a small net */
     amp_net_desc_free(net);
     amp_cfg_free(cfg);
@@ -315,7 +317,9 @@ AMP_TEST(what_auto_chose_is_told)
         amp_options_settle_dtype(&options, false, false);
         room = little ? (size_t)1 << 28 : (size_t)3 << 30;
         struct capture c = capture_begin(2);
-        CHECK_INT(amp_need_settle(net, cfg, &options, &backend, err, sizeof err), 0);
+        CHECK_INT(amp_need_settle(net, cfg, &options, &backend, amp_layers_ours(&backend), err,
+                                  sizeof err),
+                  0);
         capture_end(c, text, sizeof text);
         CHECK_SAYS(text, "darknet-amp: subdivisions=auto: ");
         CHECK_SAYS(text, said[little]);

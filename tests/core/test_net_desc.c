@@ -1,6 +1,6 @@
 /* What a cfg describes: shapes, sources, weights and operations against published numbers, and the
  * errors with file, line and culprit. */
-#include "plugin/core/net.h"
+#include "plugin/core/net/net.h"
 
 #include "tests/rig/harness.h"
 #include "tests/rig/files.h"

@@ -1,6 +1,6 @@
 /* A cfg, its description and its plan that end for want of memory leave nothing behind. */
-#include "plugin/core/layers.h"
-#include "plugin/core/plan.h"
+#include "plugin/core/engine/layers.h"
+#include "plugin/core/plan/plan.h"
 
 #include "tests/rig/harness.h"
 

@@ -3,7 +3,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/rig.h"
 
-#include "plugin/core/log.h"
+#include "plugin/core/engine/log.h"
 
 #include <math.h>
 

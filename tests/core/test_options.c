@@ -1,5 +1,5 @@
 /* Every key of the options table: what it accepts, what it rejects and in which words. */
-#include "plugin/core/options.h"
+#include "plugin/core/read/options.h"
 
 #include <glob.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
 /* Placement of buffers by lifetime: what must hold for every input, on random ones. And what is
  * advised when activations do not fit: it fits then, and nothing larger does. */
-#include "plugin/core/plan.h"
+#include "plugin/core/plan/plan.h"
 
 #include <stdbool.h>
 
-#include "plugin/core/layers.h"
+#include "plugin/core/engine/layers.h"
 #include "tests/rig/harness.h"
 
 #define MOST 200

@@ -1,6 +1,6 @@
-/* The matrix products of recurrent layers (core/products.c) on every backend and in every type:
- * each gradient against the reference, on random shapes that are mostly no multiples of 16; what
- * FP16 cannot hold; and Darknet's code that does not call. (test_graph.c holds the reference
+/* The matrix products of recurrent layers (core/engine/products.c) on every backend and in every
+ * type: each gradient against the reference, on random shapes that are mostly no multiples of 16;
+ * what FP16 cannot hold; and Darknet's code that does not call. (test_graph.c holds the reference
  * against finite differences.) */
 #include "tests/rig/harness.h"
 #include "tests/rig/rig.h"

@@ -1,5 +1,5 @@
 /* The loss scale's rules, one by one, and random event sequences against an independent model. */
-#include "plugin/core/guard.h"
+#include "plugin/core/engine/guard.h"
 
 #include "tests/rig/harness.h"
 

@@ -1,6 +1,6 @@
 /* Learning rates over a training: against PyTorch's schedulers, as they computed them
  * (schedule_table.h) and by their formulas, and what contradicts what. */
-#include "plugin/core/options.h"
+#include "plugin/core/read/options.h"
 
 #include <math.h>
 #include <string.h>

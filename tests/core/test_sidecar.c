@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "plugin/core/sidecar.h"
+#include "plugin/core/files/sidecar.h"
 #include "tests/rig/files.h"
 
 #define LAYERS 4

@@ -4,7 +4,7 @@
 #include "tests/rig/poison.h"
 #include "tests/rig/rig.h"
 
-#include "plugin/core/step.h"
+#include "plugin/core/engine/step.h"
 
 /* ---- nets ---- */
 

@@ -5,8 +5,8 @@
 #include "tests/rig/random_net.h"
 #include "tests/rig/rig.h"
 
-#include "plugin/core/step.h"
-#include "plugin/core/sync_bn.h"
+#include "plugin/core/engine/step.h"
+#include "plugin/core/engine/sync_bn.h"
 #include "plugin/spread/vote.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* Which known word a misspelt one is taken for; notes line by line; values of JSON, whose special
  * characters are escaped and which has no inf or NaN; and the progress line. */
-#include "plugin/core/text.h"
+#include "plugin/core/read/text.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The weights check against files that Darknet itself writes and loads, for every layer type that
  * has weights, cut at every place that matters. */
-#include "plugin/core/weights_file.h"
+#include "plugin/core/net/weights_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

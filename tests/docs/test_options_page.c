@@ -1,5 +1,5 @@
-/* The table in docs/options.md is the one in plugin/core/options.c. --write puts it there. */
-#include "plugin/core/options.h"
+/* The table in docs/options.md is the one in plugin/core/read/options.c. --write puts it there. */
+#include "plugin/core/read/options.h"
 
 #include <stdlib.h>
 #include <string.h>

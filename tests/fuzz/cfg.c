@@ -1,8 +1,8 @@
 /* A cfg from text to plan: reader, options, net description with losses, plan, both reports. */
 #include "fuzz.h"
-#include "plugin/core/layers.h"
-#include "plugin/core/named_files.h"
-#include "plugin/core/plan.h"
+#include "plugin/core/engine/layers.h"
+#include "plugin/core/read/named_files.h"
+#include "plugin/core/plan/plan.h"
 
 static void check_shapes(const struct amp_net_desc *net)
 {

@@ -1,6 +1,6 @@
 /* A head's tree= or map= file, as the first byte says. */
 #include "fuzz.h"
-#include "plugin/core/named_files.h"
+#include "plugin/core/read/named_files.h"
 
 static void read_tree(const char *path)
 {

@@ -1,6 +1,6 @@
 /* A .data file, read from disk. */
 #include "fuzz.h"
-#include "plugin/core/cfg.h"
+#include "plugin/core/read/cfg.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

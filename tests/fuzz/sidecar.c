@@ -3,7 +3,7 @@
 #include <limits.h>
 
 #include "fuzz.h"
-#include "plugin/core/sidecar.h"
+#include "plugin/core/files/sidecar.h"
 
 #define LAYERS 4
 #define PARAMS 3

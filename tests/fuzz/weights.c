@@ -1,6 +1,6 @@
 /* A weights file against a small net; the first byte chooses which. */
 #include "fuzz.h"
-#include "plugin/core/weights_file.h"
+#include "plugin/core/net/weights_file.h"
 
 #define IMAGE "[net]\nwidth=4\nheight=4\nchannels=3\n"
 

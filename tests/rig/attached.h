@@ -7,9 +7,9 @@
 #include <darknet.h>
 
 #include "kernels/philox.h"
-#include "plugin/attach/seed.h"
+#include "plugin/attach/feed/seed.h"
 #include "plugin/attach/session.h"
-#include "plugin/core/tensors.h"
+#include "plugin/core/engine/tensors.h"
 #include "files.h"
 
 #define MIXED "mixed_precision=1\n"

@@ -5,7 +5,7 @@
 
 #include <stdarg.h>
 
-#include "plugin/core/net.h"
+#include "plugin/core/net/net.h"
 
 /* What may occur besides convolutions without batch-norm. */
 enum {

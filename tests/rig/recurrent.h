@@ -5,7 +5,7 @@
 #ifndef AMP_TEST_RECURRENT_H
 #define AMP_TEST_RECURRENT_H
 
-#include "plugin/core/tensors.h"
+#include "plugin/core/engine/tensors.h"
 
 struct recurrent;
 

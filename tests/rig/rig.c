@@ -3,8 +3,8 @@
 #include "recurrent.h"
 
 #include "kernels/reference/tensor.h"
-#include "plugin/core/options.h"
-#include "plugin/core/layers.h"
+#include "plugin/core/read/options.h"
+#include "plugin/core/engine/layers.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A graph (plugin/core/graph.h) without Darknet, for tests: random weights and inputs, and
+/* A graph (plugin/core/engine/graph.h) without Darknet, for tests: random weights and inputs, and
  * stand-ins for the layers that Darknet runs.
  *
  *   loss layers              output = input, loss += (input - truth)^2 / 2, delta = truth - input
@@ -14,8 +14,8 @@
 #ifndef AMP_TEST_RIG_H
 #define AMP_TEST_RIG_H
 
-#include "plugin/core/kept.h"
-#include "plugin/core/tensors.h"
+#include "plugin/core/engine/kept.h"
+#include "plugin/core/engine/tensors.h"
 
 struct recurrent;
 

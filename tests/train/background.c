@@ -11,9 +11,9 @@
 #include "tests/rig/child.h"
 #include "tests/rig/small_set.h"
 
-#include "plugin/attach/run.h"
-#include "plugin/attach/save.h"
-#include "plugin/core/background.h"
+#include "plugin/attach/run/run.h"
+#include "plugin/attach/run/save.h"
+#include "plugin/core/files/background.h"
 #include "plugin/include/amp.h"
 
 #include "list.h"

@@ -3,8 +3,8 @@
 
 #include "tests/rig/small_set.h"
 
-#include "plugin/attach/batches.h"
-#include "plugin/attach/seed.h"
+#include "plugin/attach/feed/batches.h"
+#include "plugin/attach/feed/seed.h"
 #include "plugin/attach/session.h"
 #include "plugin/core/host.h"
 

@@ -7,7 +7,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
-#include "plugin/attach/save.h"
+#include "plugin/attach/run/save.h"
 #include "plugin/include/amp.h"
 
 #include <dlfcn.h>

@@ -4,7 +4,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
-#include "plugin/attach/save.h"
+#include "plugin/attach/run/save.h"
 
 #include <fcntl.h>
 #include <option_list.h>

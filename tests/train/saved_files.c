@@ -9,7 +9,7 @@
  * Anything else is an error, as are weights or a sidecar without a pair, unless NAME.prev has one.
  */
 
-#include "plugin/core/checkpoint.h"
+#include "plugin/core/files/checkpoint.h"
 
 #include <dirent.h>
 #include <stdarg.h>

@@ -6,7 +6,7 @@
 #include "tests/rig/small_set.h"
 
 #include "amp.h"
-#include "plugin/attach/batches.h"
+#include "plugin/attach/feed/batches.h"
 #include "tests/emulation/darknet_device.h"
 #include "tests/emulation/emulation.h"
 

@@ -5,7 +5,7 @@
 #include "tests/rig/attached.h"
 
 #include "plugin/attach/attach.h"
-#include "plugin/attach/batches.h"
+#include "plugin/attach/feed/batches.h"
 
 #define BATCH 2 /* images of a step: two passes of one */
 

@@ -11,7 +11,7 @@
 #include "tests/emulation/tensor_core_host.h"
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
-#include "plugin/core/tensors.h"
+#include "plugin/core/engine/tensors.h"
 
 #include <math.h>
 #include <unistd.h>

@@ -4,8 +4,8 @@
  * words that a step reads anyway. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
-#include "plugin/core/tensors.h"
-#include "plugin/core/kept.h"
+#include "plugin/core/engine/tensors.h"
+#include "plugin/core/engine/kept.h"
 #include "tests/emulation/emulation.h"
 
 #include <math.h>

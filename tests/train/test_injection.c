@@ -7,7 +7,7 @@
 #include "tests/rig/attached.h"
 #include "tests/rig/poison.h"
 
-#include "plugin/core/tensors.h"
+#include "plugin/core/engine/tensors.h"
 
 /* ---- nets ---- */
 

@@ -1,7 +1,7 @@
 /* Losses on the device within a graph: heads of the emulated CUDA backend, all else by the
  * reference, against stock Darknet's own layers on the same input. */
 #include "kernels/reference/operations.h"
-#include "plugin/core/step.h"
+#include "plugin/core/engine/step.h"
 #include "tests/rig/harness.h"
 #include "tests/rig/rig.h"
 

@@ -3,7 +3,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
-#include "plugin/core/schedule.h"
+#include "plugin/core/read/schedule.h"
 #include "plugin/include/amp.h"
 
 static const char *const features[] = {

@@ -9,7 +9,7 @@
  *
  * Not proved: that the numbers are right, or fast. */
 #include "kernels/cuda/libs/libraries.h"
-#include "plugin/core/net.h"
+#include "plugin/core/net/net.h"
 
 #include <dirent.h>
 #include <stdio.h>

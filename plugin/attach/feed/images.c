@@ -1,0 +1,412 @@
+/* Decides what an image or label file that cannot be read means for the run: an error while a
+ * network trains with the plugin, Darknet's own behaviour otherwise;
+ * and where the letters for boxes come from. It must not know batches or sessions; batches.c says
+ * which thread loads for a batch.
+ *
+ * Darknet's functions that read them are replaced only to see names and failures, because Darknet
+ * reports neither to its caller. */
+
+#define _GNU_SOURCE
+#include "images.h"
+
+#include "amp.h"
+#include "plugin/attach/ending.h"
+#include "plugin/attach/exceptions.h"
+#include "plugin/attach/interposed.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+image load_image_cv(char *filename, int channels); /* declared for OPENCV only */
+#ifdef AMP_WRAP
+#pragma weak __real_load_image_cv
+#endif
+
+#define SAFE_NAME_BYTES 200 /* fits Darknet's buffer with the command around it */
+
+static atomic_int followed;   /* amp_images_refuse: how many ask for it */
+static atomic_int asked = -1; /* amp_refuse_bad_images; -1: not called */
+
+/* A program's own wish (amp_refuse_bad_images) comes before the default. */
+static bool refuses(void)
+{
+    return asked >= 0 ? asked : followed > 0;
+}
+
+/* One call of Darknet's decoder. Names too long for Darknet's buffer are given as a short link to
+ * the open file. */
+struct read_call {
+    bool nested; /* load_image_color calls load_image: only the outer call counts */
+    char *name;
+    char link[32];
+    int fd;
+};
+
+static _Thread_local const char *reading; /* the file that Darknet has been asked to decode */
+static _Thread_local bool loading;        /* images of a batch, with their labels */
+
+/* ---- a JPEG that ends early ---- */
+
+static const struct named {
+    const struct named *next;
+    char name[];
+} * told;
+
+/* True for the first caller with this name: an image is loaded again in every epoch. Names are
+ * never freed; they are few. */
+static bool is_first(const char *name)
+{
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&once);
+    const struct named *n = told;
+    while (n && strcmp(n->name, name) != 0)
+        n = n->next;
+    struct named *first = n ? NULL : malloc(sizeof *first + strlen(name) + 1);
+    if (first) {
+        first->next = told;
+        strcpy(first->name, name);
+        told = first;
+    }
+    pthread_mutex_unlock(&once);
+    return !n;
+}
+
+/* Returns where the segment that begins at i ends. A segment with pixels (0xda) is followed by data
+ * without a length: its end is the next marker that is neither a stuffed 0xff nor a restart. */
+static size_t after_segment(const unsigned char *x, size_t i, size_t n)
+{
+    bool pixels = x[i + 1] == 0xda;
+    i += 2 + (size_t)(x[i + 2] << 8) + x[i + 3];
+    while (pixels && i + 1 < n && (x[i] != 0xff || !x[i + 1] || (x[i + 1] & 0xf8) == 0xd0))
+        i++;
+    return i;
+}
+
+/* True if a JPEG has no end marker. Walks the segments, because a thumbnail inside one has an end
+ * marker, too. */
+static bool is_cut(const unsigned char *x, size_t n)
+{
+    size_t i = 2;
+    while (i + 3 < n && x[i] == 0xff && x[i + 1] != 0xd9)
+        i = x[i + 1] == 0xff ? i + 1 : after_segment(x, i, n);
+    return i + 1 >= n || (i + 3 >= n && (x[i] != 0xff || x[i + 1] != 0xd9));
+}
+
+/* Cheap tests first: almost every file is whole, and two bytes tell. Only the others are mapped and
+ * walked. */
+static bool ends_early(int fd, size_t n)
+{
+    unsigned char first[2], last[2];
+    if (n < 4 || pread(fd, first, 2, 0) != 2 || pread(fd, last, 2, (off_t)n - 2) != 2) return false;
+    if (first[0] != 0xff || first[1] != 0xd8 || (last[0] == 0xff && last[1] == 0xd9)) return false;
+    unsigned char *x = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (x == MAP_FAILED) return false;
+    bool cut = is_cut(x, n);
+    munmap(x, n);
+    return cut;
+}
+
+/* Decoders fill the missing part with grey and go on; OpenCV's warning does not name the file. */
+static void report_if_cut(const char *name)
+{
+    struct stat info;
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    bool cut = !fstat(fd, &info) && ends_early(fd, (size_t)info.st_size);
+    close(fd);
+    if (cut && is_first(name))
+        fprintf(stderr,
+                "darknet-amp: image \"%s\" ends early: it is trained on with a part that is grey, "
+                "as Darknet alone does\n",
+                name);
+}
+
+/* ---- reading a file ---- */
+
+/* A file that cannot be opened gives the link /proc/self/fd/-1, which Darknet cannot decode
+ * either. */
+static void begin_read(struct read_call *r, char *name)
+{
+    *r = (struct read_call){.nested = reading != NULL, .name = name, .fd = -1};
+    if (r->nested) return;
+    amp_ending_enter();
+    reading = name;
+    if (strlen(name) <= SAFE_NAME_BYTES) return;
+    r->fd = open(name, O_RDONLY | O_CLOEXEC);
+    snprintf(r->link, sizeof r->link, "/proc/self/fd/%d", r->fd);
+    r->name = r->link;
+}
+
+static void end_read(const struct read_call *r, bool decoded)
+{
+    if (r->nested) return;
+    /* OpenCV has registered its destructors by now. */
+    amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
+    if (decoded && loading && refuses()) report_if_cut(reading);
+    if (r->fd >= 0) close(r->fd);
+    reading = NULL;
+    amp_ending_leave();
+}
+
+/* Both entries of the decoder are replaced, so that `reading` has the name the user knows when
+ * system or load_image_cv is reached. */
+image amp_image_load(char *filename, int w, int h, int c)
+{
+    struct read_call r;
+    begin_read(&r, filename);
+    image im = AMP_REAL(load_image)(r.name, w, h, c);
+    end_read(&r, true);
+    return im;
+}
+
+image amp_image_load_color(char *filename, int w, int h)
+{
+    struct read_call r;
+    begin_read(&r, filename);
+    image im = AMP_REAL(load_image_color)(r.name, w, h);
+    end_read(&r, true);
+    return im;
+}
+
+const struct amp_pixels *amp_image_decode_jpeg(char *filename, int least,
+                                               struct amp_jpeg_memory *memory)
+{
+    struct read_call r;
+    begin_read(&r, filename);
+    const struct amp_pixels *pixels =
+        amp_jpeg_decode(memory->file, memory->file_bytes, least, memory);
+    end_read(&r, pixels != NULL); /* what it left, Darknet reads or refuses */
+    return pixels;
+}
+
+/* ---- a file that cannot be decoded ---- */
+
+#define NO_IMAGE                                                                                   \
+    "it must be an image file, such as JPEG or PNG (Darknet alone would go on with a black image " \
+    "of 10x10)"
+
+/* OpenCV gives up at such a file and where memory ends in the same way. */
+static const char *memory_hint(void)
+{
+    struct rlimit most;
+    bool limited = !getrlimit(RLIMIT_AS, &most) && most.rlim_cur != RLIM_INFINITY;
+    return limited ? "; if memory ended: raise the limit of memory (ulimit -v), or lower batch"
+                   : "";
+}
+
+/* Several loader threads may get here; the first ends the program. */
+static _Noreturn void end_program(const char *name, const char *why, const char *hint)
+{
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    char message[PATH_MAX + 1000];
+    pthread_mutex_lock(&once);
+    snprintf(message, sizeof message, "image \"%s\" cannot be read or decoded: %s%s", name, why,
+             hint);
+    amp_fail(message);
+}
+
+/* Without OpenCV Darknet ends the program by itself, with exit and status 0. This runs then and
+ * makes the status 1. */
+static void refuse_at_exit(void)
+{
+    if (refuses() && reading) end_program(reading, NO_IMAGE, memory_hint());
+}
+
+static void watch_exit(void)
+{
+    atexit(refuse_at_exit);
+}
+
+static void watch(bool on)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (on) pthread_once(&once, watch_exit);
+}
+
+void amp_images_refuse(bool on)
+{
+    watch(on);
+    followed += on ? 1 : -1;
+}
+
+void amp_refuse_bad_images(int on)
+{
+    watch(on);
+    asked = on != 0;
+}
+
+static int note_bad_image(const char *name)
+{
+    FILE *list = fopen("bad.list", "a");
+    if (!list) {
+        perror("darknet-amp: cannot write bad.list");
+        return -1;
+    }
+    fprintf(list, "%s\n", name);
+    fclose(list);
+    return 0;
+}
+
+/* Darknet runs one shell command while it decodes an image: the one that adds the name to bad.list.
+ * No shell is needed for that, and a name with quotes must not reach one. */
+bool amp_images_take_command(int *status)
+{
+    if (!reading) return false;
+    if (refuses()) end_program(reading, NO_IMAGE, memory_hint());
+    *status = note_bad_image(reading);
+    return true;
+}
+
+struct decoding {
+    char *filename;
+    int channels;
+    image decoded;
+};
+
+static void decode(void *p)
+{
+    struct decoding *d = p;
+    d->decoded = AMP_REAL(load_image_cv)(d->filename, d->channels);
+}
+
+/* OpenCV throws if a file's header asks for too much or memory ends. Nothing in Darknet's C catches
+ * it: the program would abort, in any command. */
+image amp_image_decode(char *filename, int channels)
+{
+    struct decoding d = {filename, channels, {0}};
+    char why[500];
+    if (amp_catch_exception(decode, &d, why, sizeof why))
+        end_program(reading ? reading : filename, why,
+                    strstr(why, "nsufficient memory") ? memory_hint() : "");
+    return d.decoded;
+}
+
+/* ---- labels that have gone, memory that ends ---- */
+
+void amp_images_loading(bool on)
+{
+    loading = on;
+    amp_memory_set_use(on ? AMP_MEMORY_LOAD : AMP_MEMORY_OTHER);
+}
+
+/* Darknet's own ends the program too, but with status 0 and without the reason. */
+void amp_images_miss(const char *label_file)
+{
+    char why[PATH_MAX + 100];
+    if (!loading) return;
+    snprintf(why, sizeof why,
+             "%s: cannot be opened: %s; labels must stay where they are while it trains",
+             label_file, strerror(errno));
+    amp_fail(why);
+}
+
+/* Darknet's own does not look at what calloc returns, and crashes later. */
+image amp_image_make(int w, int h, int c)
+{
+    char why[200];
+    enum amp_memory_use before = amp_memory_set_use(AMP_MEMORY_CHECKED);
+    image im = AMP_REAL(make_image)(w, h, c);
+    amp_memory_set_use(before);
+    if (im.data) return im;
+    snprintf(why, sizeof why,
+             "no memory for an image of %dx%d (%.1f MiB)%s raise the limit of memory (ulimit -v)",
+             w, h, (double)w * h * c * sizeof(float) / (1 << 20),
+             loading ? " while a batch is loaded: lower batch, or" : ":");
+    amp_fail(why);
+}
+
+/* ---- letters ---- */
+
+/* The letters that Darknet writes beside its boxes: images LETTER_SIZE.png, letters 32 to 126 in
+ * sizes 0 to 7. Darknet looks for them in one fixed place, which differs between its versions. If
+ * they are not there, it goes on without them, with one complaint per image. Here they are looked
+ * for in
+ *
+ * 1. the folder named by DARKNET_LABELS in the environment (only there, if it is set);
+ *
+ * 2. ../share/darknet/labels, seen from the plugin, then from the program, since the plugin may lie
+ * a folder deeper (lib/x86_64-linux-gnu): our build puts Darknet's own there;
+ *
+ * 3. data/labels beside the program, then in the current folder: a checkout;
+ *
+ * 4. /usr/share/darknet/data/labels: Debian's package.
+ *
+ * A missing letter is an error that names it. */
+enum { SIZES = 8, FIRST = 32, END = 127 };
+
+/* Room for a folder and the longest name in it, "/126_7.png". */
+#define MAX_FOLDER (PATH_MAX - 16)
+
+static int has_glyphs(const char *folder)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%.*s/%d_0.png", MAX_FOLDER, folder, FIRST);
+    return access(path, R_OK) == 0;
+}
+
+/* Sets folder to the folder that holds file, followed by suffix; without a file, to suffix. */
+static void beside(char *folder, const char *file, const char *suffix)
+{
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    int length = slash ? (int)(slash - file) : 0;
+    snprintf(folder, MAX_FOLDER, "%.*s%s", length, file ? file : "", suffix);
+}
+
+static void find_folder(char *folder)
+{
+    Dl_info self = {0};
+    char program[PATH_MAX] = "";
+    const char *named = getenv("DARKNET_LABELS");
+    if (named) {
+        snprintf(folder, MAX_FOLDER, "%s", named);
+        return;
+    }
+    dladdr((void *)find_folder, &self);
+    if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0) program[0] = '\0';
+    const char *const places[][2] = {{self.dli_fname, "/../share/darknet/labels"},
+                                     {program, "/../share/darknet/labels"},
+                                     {program, "/data/labels"},
+                                     {NULL, "data/labels"},
+                                     {NULL, "/usr/share/darknet/data/labels"}};
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        beside(folder, places[i][0], places[i][1]);
+        if (has_glyphs(folder)) return;
+    }
+    amp_fail("the glyph images for box labels (32_0.png to 126_7.png) were not found; set "
+             "DARKNET_LABELS to the folder data/labels of Darknet's source");
+}
+
+static image load_glyph(const char *folder, int letter, int size)
+{
+    char path[PATH_MAX], message[PATH_MAX + 128];
+    snprintf(path, sizeof(path), "%.*s/%d_%d.png", MAX_FOLDER, folder, letter, size);
+    if (access(path, R_OK)) {
+        snprintf(message, sizeof(message), "%s: this glyph image for box labels cannot be read",
+                 path);
+        amp_fail(message);
+    }
+    return amp_image_load_color(path, 0, 0);
+}
+
+image **amp_images_of_letters(void)
+{
+    char folder[MAX_FOLDER];
+    find_folder(folder);
+    image **alphabet = calloc(SIZES, sizeof(*alphabet));
+    for (int size = 0; alphabet && size < SIZES; size++) {
+        alphabet[size] = calloc(END + 1, sizeof(image));
+        for (int letter = FIRST; alphabet[size] && letter < END; letter++) {
+            alphabet[size][letter] = load_glyph(folder, letter, size);
+        }
+    }
+    if (!alphabet || !alphabet[SIZES - 1]) amp_fail("out of memory");
+    return alphabet;
+}

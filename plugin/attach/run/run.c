@@ -1,0 +1,495 @@
+/* Decides when a run ends: on a signal, when memory ends, or when a save shows that it cannot go
+ * on; and under which name its state is saved then. It must not know what a save writes (save.c) or
+ * what a step is made of.
+ *
+ * A handler only notes the signal. The training thread acts on it, at places where no step is half
+ * done: amp_run_obey is called after an update, before a batch is asked for, and after a save. */
+
+#define _GNU_SOURCE
+#include "run.h"
+
+#include "amp.h"
+#include "plugin/attach/feed/batches.h"
+#include "ranks.h"
+#include "save.h"
+#include "plugin/attach/interposed.h"
+#include "plugin/core/files/background.h"
+#include "plugin/core/files/checkpoint.h"
+#include "plugin/spread/group.h"
+
+#include "parser.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- where a run saves ----
+ * Darknet builds the names in its trainers and tells nobody: the folder is seen when a trainer
+ * reads the option "backup", the rest follows from the cfg's name. */
+
+/* The folder belongs to the process: a data file is read once, before any network exists. */
+static pthread_mutex_t folder_lock = PTHREAD_MUTEX_INITIALIZER;
+static char folder[PATH_MAX]; /* "": not known */
+
+void amp_run_note_folder(const char *path)
+{
+    pthread_mutex_lock(&folder_lock);
+    snprintf(folder, sizeof folder, "%s", path);
+    pthread_mutex_unlock(&folder_lock);
+}
+
+static void copy_folder(char to[PATH_MAX])
+{
+    pthread_mutex_lock(&folder_lock);
+    memcpy(to, folder, sizeof folder);
+    pthread_mutex_unlock(&folder_lock);
+}
+
+/* True if the file is another run's: it exists, and this run neither loaded nor wrote it. Compared
+ * by inode, since two names may be one file; none may be replaced meanwhile. */
+static bool is_foreign(const struct amp_session *s, const char *path)
+{
+    struct stat there, ours;
+    amp_background_wait();
+    if (stat(path, &there)) return false;
+    return !*s->backup || stat(s->backup, &ours) || there.st_ino != ours.st_ino ||
+           there.st_dev != ours.st_dev;
+}
+
+/* Path for this session's state when it must end: BACKUP_FOLDER/CFG.backup, or CFG_stopped.backup
+ * if that is another run's file. -1: not known. */
+static int place_of_state(const struct amp_session *s, char path[PATH_MAX])
+{
+    /* Darknet's own basecfg, so that the name is the one that its trainers use. */
+    char in[PATH_MAX], *base = AMP_USE(basecfg)(s->cfg->path);
+    copy_folder(in);
+    int n = in[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", in, base)
+                  : snprintf(path, PATH_MAX, "%s", s->backup);
+    if (in[0] && n < PATH_MAX && is_foreign(s, path))
+        n = snprintf(path, PATH_MAX, "%s/%s_stopped.backup", in, base);
+    free(base);
+    return n > 0 && n < PATH_MAX ? 0 : -1;
+}
+
+/* ---- one process at a time ----
+ * Two processes that train cfgs of one name in one folder would overwrite each other's backup and
+ * final weights, so the second one is refused. */
+
+/* Address of an abstract socket that stands for folder and name. Such a socket leaves no file in
+ * the folder, and goes with the process however that ends. The folder counts by device and inode.
+ * Two containers do not see each other's sockets. */
+static socklen_t name_claim(const char *in, const char *base, struct sockaddr_un *name)
+{
+    struct stat info;
+    if (stat(in, &info)) return 0;
+    *name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "darknet-amp %llx %llx %.60s",
+                     (unsigned long long)info.st_dev, (unsigned long long)info.st_ino, base);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+/* Process that holds the claim; 0: unknown. */
+static int holder(const struct sockaddr_un *name, socklen_t length)
+{
+    struct ucred who = {.pid = 0};
+    socklen_t size = sizeof who;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (!connect(fd, (const struct sockaddr *)name, length))
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size);
+    close(fd);
+    return who.pid;
+}
+
+static void claim_name(const struct amp_session *s, const char *in, const char *base)
+{
+    char message[2 * PATH_MAX + 300];
+    struct sockaddr_un name;
+    socklen_t length = name_claim(in, base, &name);
+    if (!length) return; /* no folder: every save will fail, and say so */
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    if (!bind(fd, (const struct sockaddr *)&name, length) && !listen(fd, 1)) return;
+    bool taken = errno == EADDRINUSE;
+    int pid = holder(&name, length);
+    close(fd);
+    if (!taken || pid == getpid())
+        return; /* another network of this process may have the same cfg */
+    snprintf(message, sizeof message,
+             "%s: process %d is training %s and saves to the same folder, %s: each would overwrite "
+             "the other's weights. Give this run a folder of its own (backup= in the data file)",
+             s->cfg->path, pid, base, in);
+    amp_fail(message);
+}
+
+/* Ends the program if another process trains a cfg of this name in the same folder; else keeps
+ * others out until this process ends. */
+static void claim_folder(const struct amp_session *s)
+{
+    char in[PATH_MAX];
+    copy_folder(in);
+    if (!in[0]) return;
+    char *base = AMP_USE(basecfg)(s->cfg->path);
+    claim_name(s, in, base);
+    free(base);
+}
+
+/* ---- signals ---- */
+
+/* Programs that stop others send two signals at once: `timeout` sends one to the program and one to
+ * its process group; systemd sends SIGHUP right behind SIGTERM; a closed terminal sends one beside
+ * its shell's. The user asked once, so the pair counts as one. */
+#define SAME_REQUEST_MS 200
+
+static const struct {
+    int number;
+    const char *name;
+} signals[] = {{SIGINT, "SIGINT"},
+               {SIGTERM, "SIGTERM"},
+               {SIGHUP, "SIGHUP"},
+               {SIGPIPE, "SIGPIPE"},
+               {SIGXCPU, "SIGXCPU"}};
+enum { SIGNALS = sizeof signals / sizeof *signals };
+
+/* Guards watched, trained and process: networks may train on several threads. The handlers take no
+ * lock; they only use what is atomic. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct amp_session *watched;
+static int trained;   /* how many train; of several, the state of one alone is no use */
+static pid_t process; /* that set the handlers */
+
+static _Atomic int64_t first; /* the first signal: 256 * milliseconds + number; 0: none yet */
+
+/* ---- in a handler: only what is safe there ---- */
+/* Milliseconds. Monotonic: a change of the clock must not turn one request into two. */
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int asked(void) /* the number of the signal; 0: none */
+{
+    return (int)(first % 256);
+}
+
+/* SIGPIPE comes again at every write, SIGXCPU every second: neither is a second request. */
+static bool is_second(int number)
+{
+    return number != SIGPIPE && number != SIGXCPU && now() - first / 256 >= SAME_REQUEST_MS;
+}
+
+/* Open MPI's mpirun reads no more of what its processes print (on a pseudoterminal and a pipe) once
+ * it ends them: whoever prints would wait until it is killed, and save nothing. So from now on
+ * writes do not wait, also the one that does now and is taken up again (SA_RESTART); lines may be
+ * lost. Not on the terminal of this process, which a shell shares. */
+static void print_without_waiting(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0 && tcgetpgrp(fd) < 0) fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+static void say(const char *text)
+{
+    if (amp_group_rank()) return;
+    if (write(2, text, strlen(text)) < 0) return; /* nobody listens */
+}
+
+/* errno is kept, because the thread may be between a failed call and its look at errno. A forked
+ * child inherits the handler; its signals are no request to us. */
+static void on_signal(int number)
+{
+    int before = errno;
+    int64_t none = 0;
+    if (getpid() != process) { /* a child that inherited the handler */
+        signal(number, SIG_DFL);
+        raise(number);
+    } else if (atomic_compare_exchange_strong(&first, &none, now() * 256 + number)) {
+        for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO && amp_group_is_on(); fd++)
+            print_without_waiting(fd);
+        say("\ndarknet-amp: told to stop: this iteration is finished first, then saved; a second "
+            "signal ends at once\n");
+    } else if (is_second(number)) {
+        _exit(128 + number);
+    }
+    errno = before;
+}
+
+/* ---- when the handlers stand ---- */
+
+/* Whether the signal has this handler now. A handler with SA_SIGINFO is never one of ours. */
+static bool does(int number, void (*handler)(int))
+{
+    struct sigaction is;
+    return !sigaction(number, NULL, &is) && !(is.sa_flags & SA_SIGINFO) && is.sa_handler == handler;
+}
+
+/* SA_RESTART: Darknet checks no read for EINTR. The mask keeps one handler from running in the
+ * middle of another. */
+static void stand(void)
+{
+    struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&ours.sa_mask);
+    for (int i = 0; i < SIGNALS; i++)
+        sigaddset(&ours.sa_mask, signals[i].number);
+    process = getpid();
+    for (int i = 0; i < SIGNALS; i++)
+        if (does(signals[i].number, SIG_DFL)) sigaction(signals[i].number, &ours, NULL);
+}
+
+/* A signal that came but was not obeyed yet is raised again: it does what it would have done. */
+static void stand_down(void)
+{
+    watched = NULL;
+    for (int i = 0; i < SIGNALS; i++)
+        if (does(signals[i].number, on_signal)) signal(signals[i].number, SIG_DFL);
+    if (asked()) raise(asked());
+}
+
+void amp_run_watch(struct amp_session *s)
+{
+    char path[PATH_MAX];
+    pthread_mutex_lock(&lock);
+    /* The write fails instead (ulimit -f), and the save says so. */
+    if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
+    /* Once per session, before anything is written: two processes must not save to one name. */
+    if (!s->trained && !amp_group_rank()) claim_folder(s);
+    trained += !s->trained;
+    s->trained = true;
+    /* Two networks that train apart: neither one's state is the run. Signals end the program as
+     * without the plugin. */
+    if (trained > 1 && watched) {
+        stand_down();
+    } else if (trained == 1 && !watched && !place_of_state(s, path)) {
+        watched = s;
+        stand();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void amp_run_unwatch(struct amp_session *s)
+{
+    pthread_mutex_lock(&lock);
+    if (watched == s) stand_down();
+    trained -= s->trained;
+    s->trained = false;
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- the end ---- */
+
+#define UNSAVED "weights are not saved: %s; what is there is whole: the files of before, or these"
+
+/* There will be another save. */
+static void report_unsaved(const char *why)
+{
+    fprintf(stderr, "darknet-amp: " UNSAVED "\n", why);
+}
+
+/* Darknet's trainers save while a batch is in hand, and do not look at what they saved: they can go
+ * on while it is written. Any other program may read the file next. */
+static bool may_go_on(bool last)
+{
+    return !last && amp_batches_in_hand();
+}
+
+/* Weights that are not finite end the run. Any other failed save does not. After the last one there
+ * is none, and status 0 would be a lie. */
+static void save(struct amp_session *s, const char *path, bool last)
+{
+    char err[AMP_SAVE_ERR_SIZE], message[AMP_SAVE_ERR_SIZE + 100];
+    enum amp_save_result result =
+        amp_save(s, path, may_go_on(last) ? report_unsaved : NULL, err, sizeof err);
+    if (result == AMP_SAVED) return;
+    if (result == AMP_SAVE_DIVERGED) {
+        amp_log_close(&s->log, &s->step.scaler);
+        amp_fail(err);
+    }
+    snprintf(message, sizeof message, UNSAVED, err);
+    if (last) amp_fail(message);
+    report_unsaved(err);
+}
+
+/* Every handled signal is in the list, so the last one needs no comparison. */
+static const char *name_of(int number)
+{
+    int i = 0;
+    while (i < SIGNALS - 1 && signals[i].number != number)
+        i++;
+    return signals[i].name;
+}
+
+int amp_run_signal(void)
+{
+    return asked();
+}
+
+/* Several processes obey what they have agreed on: one of them may know of a signal already that
+ * the others will hear of in the next step. */
+static int to_obey(const struct amp_session *s)
+{
+    return s->step.peers ? amp_ranks_signal(s) : asked();
+}
+
+void amp_run_obey(struct amp_session *s)
+{
+    char path[PATH_MAX], message[3 * PATH_MAX];
+    int number = to_obey(s);
+    /* step.passes: a step is half done, and its gradients are in no file. Wait for its end. */
+    if (!number || s != watched || s->step.passes || place_of_state(s, path)) return;
+    size_t iteration = amp_iterations_in(s->net, *s->net->seen);
+    if (iteration >= (size_t)s->net->max_batches)
+        return; /* Darknet is about to write the final weights and end */
+    amp_log_close(&s->log, &s->step.scaler);
+    if (!amp_group_rank()) save(s, path, true); /* ends the program itself if it fails */
+    snprintf(message, sizeof message,
+             "stopped by %s after iteration %zu. To go on from there, give the same command with "
+             "the weights file after the cfg, without -clear: %s %s",
+             name_of(number), iteration, s->cfg->path, path);
+    amp_ranks_exit(message, 128 + number);
+}
+
+/* ---- memory that ends ---- */
+
+static bool is_random(const network *net)
+{
+    return net->layers[net->n - 1].random; /* Darknet's trainers ask the last layer, too */
+}
+
+/* Says why, and which key can help. The cfg's width and height are named, as the sizes that
+ * random=0 would keep. */
+static void report_remedy(const struct amp_session *s, const char *why)
+{
+    const struct amp_cfg_entry *w = amp_cfg_find(s->cfg->sections, "width");
+    const struct amp_cfg_entry *h = amp_cfg_find(s->cfg->sections, "height");
+    fprintf(stderr, "darknet-amp: %s\n", why);
+    if (is_random(s->net))
+        fprintf(stderr,
+                "darknet-amp: with random=1 every size from 320x320 to 608x608 must fit; random=0 "
+                "keeps %sx%s\n",
+                w ? w->value : "?", h ? h->value : "?");
+}
+
+void amp_run_save_for_all(struct amp_session *s, const char *why)
+{
+    char path[PATH_MAX], message[3 * PATH_MAX];
+    bool learned = s->log.iterations > 0;
+    amp_ranks_abandon_step(s);
+    amp_log_close(&s->log, &s->step.scaler);
+    if (!learned || place_of_state(s, path)) {
+        snprintf(message, sizeof message, "%s; nothing %s", why,
+                 learned ? "was saved: it is not known where to" : "was trained");
+        amp_tell(message);
+        amp_group_saved();
+    }
+    save(s, path, true); /* if it fails, another process tries */
+    snprintf(message, sizeof message,
+             "%s. The state after iteration %zu is saved. To go on from there, give the same "
+             "command with the weights file after the cfg, without -clear: %s %s",
+             why, amp_iterations_in(s->net, *s->net->seen), s->cfg->path, path);
+    amp_tell(message);
+    amp_group_saved();
+}
+
+/* The order matters. `seen` gives back the images of a pass that never began, so that the saved
+ * count is right. If nothing was learned, nothing is saved: older files are better than initial
+ * weights. */
+_Noreturn void amp_give_up(struct amp_session *s, const char *why)
+{
+    char path[PATH_MAX], message[2 * PATH_MAX + 300];
+    *s->net->seen -= s->pass_images;
+    fflush(stdout);
+    amp_ranks_speak();
+    if (amp_group_rank()) amp_fail(why);
+    report_remedy(s, why);
+    if (amp_group_is_on()) {
+        amp_group_end(true, why);
+        amp_run_save_for_all(s, why);
+    }
+    bool learned = s->log.iterations > 0;
+    amp_log_close(&s->log, &s->step.scaler);
+    if (!learned || place_of_state(s, path))
+        amp_fail(learned ? "nothing was saved: it is not known where to" : "nothing was trained");
+    save(s, path, true);
+    snprintf(message, sizeof message,
+             "the state after iteration %zu is saved. To go on from there, change %s as told above "
+             "and give the same command with the weights file after the cfg, without -clear: %s %s",
+             amp_iterations_in(s->net, *s->net->seen), s->cfg->path, s->cfg->path, path);
+    amp_fail(message);
+}
+
+/* Size in bytes of an array that Darknet asked for and did not get; 0: all are there. Only arrays
+ * that grow with batch and size are looked at: those are the ones that fail. */
+static size_t missing(const network *net, const layer *l, bool had_delta)
+{
+    size_t bytes = (size_t)l->batch * (size_t)l->outputs * sizeof(float);
+    if (!l->output || (l->batch_normalize && l->type == CONVOLUTIONAL && (!l->x || !l->x_norm)))
+        return bytes;
+    /* had_delta: whether the layer had one before attaching; some never have. */
+    if (had_delta && !l->delta) return bytes;
+    return net->workspace ? 0 : l->workspace_size;
+}
+
+void amp_check_arrays(struct amp_session *s)
+{
+    const network *net = s->net;
+    char why[300];
+    size_t bytes = net->input ? 0 : (size_t)net->inputs * (size_t)net->batch * sizeof(float);
+    for (int i = 0; i < net->n && !bytes; i++)
+        bytes = missing(net, &net->layers[i], s->saved[i].delta);
+    if (!bytes && net->truth) return;
+    snprintf(why, sizeof why,
+             "no memory for %.1f MiB of Darknet's own arrays at %dx%d (%d images in a pass): lower "
+             "batch or raise subdivisions",
+             (double)bytes / (1 << 20), net->w, net->h, net->batch);
+    amp_give_up(s, why);
+}
+
+/* ---- a run that has diverged ---- */
+
+void amp_run_stop(void *user, const char *message)
+{
+    struct amp_session *s = user;
+    amp_background_wait();
+    const char *good = s->last_good;
+    char text[PATH_MAX + 1000];
+    amp_log_close(&s->log, &s->step.scaler);
+    snprintf(text, sizeof text, "%s %s%s", message,
+             *good ? "The last good weights are " : "This run has saved nothing.", good);
+    amp_ranks_exit(text, 1);
+}
+
+/* ---- Darknet's saves and loads ---- */
+
+/* Special files (/dev/null, a pipe) cannot be written beside and renamed: Darknet writes them
+ * itself. After a save no step is half done, so a signal can be obeyed; not after the final file,
+ * when the program ends anyway. */
+void amp_save_weights(network *net, const char *path)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s || amp_weights_is_special(path)) {
+        AMP_REAL(save_weights)(net, (char *)path);
+        return;
+    }
+    bool last = amp_weights_is_final(path);
+    if (!amp_group_rank() && amp_save_is_due(s, path)) save(s, path, last);
+    if (!last) amp_run_obey(s);
+}
+
+void amp_load_weights(network *net, const char *path)
+{
+    char err[AMP_SAVE_ERR_SIZE];
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s)
+        AMP_REAL(load_weights)(net, (char *)path);
+    else if (amp_load(s, path, err, sizeof err))
+        amp_fail(err);
+}

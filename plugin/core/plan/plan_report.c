@@ -1,0 +1,130 @@
+/* Prints a plan: a table for people and JSON for programs. It decides nothing. */
+#include <stdio.h>
+
+#include "plan.h"
+#include "plugin/core/read/text.h"
+
+/* Only matrix products compute in reduced precision; every other layer computes in FP32, whatever
+ * it stores. */
+static const char *arithmetic(const struct amp_plan_layer *p, const struct amp_layer_desc *l)
+{
+    bool multiplies = p->products || (p->ours && amp_layer_is_matrix(l));
+    return multiplies ? amp_compute_name(p->compute) : "FP32";
+}
+
+static void print_shape(const struct amp_layer_desc *l, FILE *f)
+{
+    char shape[40];
+    /* Darknet leaves some layers without an image shape. */
+    if (l->out_w)
+        snprintf(shape, sizeof shape, "%d x %d x %d", l->out_w, l->out_h, l->out_c);
+    else
+        snprintf(shape, sizeof shape, "%d", l->outputs);
+    fprintf(f, "%-18s", shape);
+}
+
+static void print_totals(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
+{
+    double mb = 1024.0 * 1024.0;
+    fprintf(f,
+            "mixed precision: %.1f %% of %.3f GFLOP per image in reduced precision; activation "
+            "memory for %d images "
+            "per pass: FP32 %.1f MiB, mixed %.1f MiB (%.2fx)\n",
+            plan->flop > 0 ? 100 * plan->flop_reduced / plan->flop : 0, plan->flop / 1e9,
+            net->batch, (double)plan->darknet_bytes / mb, (double)plan->mixed_bytes / mb,
+            (double)plan->mixed_bytes / (double)plan->darknet_bytes);
+    if (plan->n_recomputed || plan->over_budget)
+        fprintf(f,
+                "mixed precision: checkpoint: backward computes %d layer%s again, %.1f %% of "
+                "forward's arithmetic%s\n",
+                plan->n_recomputed, plan->n_recomputed == 1 ? "" : "s",
+                plan->flop > 0 ? 100 * plan->flop_again / plan->flop : 0,
+                plan->over_budget ? "; no choice of layers fits in what checkpoint=auto allows, "
+                                    "this is the least: lower batch, or raise subdivisions"
+                                  : "");
+}
+
+/* Nothing where the update is stock Darknet's. */
+static void print_update(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
+{
+    const struct amp_rules *r = &plan->rules;
+    size_t kept = amp_plan_kept_bytes(plan, net);
+    bool clips = r->clip_norm > 0 || r->clip_value > 0, averages = r->ema_alpha > 0;
+    bool decays = r->decay_bn >= 0; /* the key is written */
+    if (r->optimizer == AMP_OPTIMIZER_SGD && !clips && !averages && !decays) return;
+    fprintf(f, "update: optimizer=%s", amp_optimizer_word(r->optimizer));
+    if (decays) fprintf(f, ", decay_bn=%d", r->decay_bn);
+    if (clips)
+        fprintf(f, ", clip_grad_%s=%g", r->clip_norm > 0 ? "norm" : "value",
+                r->clip_norm > 0 ? r->clip_norm : r->clip_value);
+    if (averages) fprintf(f, ", ema_alpha=%g", r->ema_alpha);
+    if (kept) fprintf(f, "; its moments and averages take %.1f MiB", (double)kept / (1 << 20));
+    fputc('\n', f);
+}
+
+static void print_synced(const struct amp_plan *plan, FILE *f)
+{
+    if (!plan->synced_forward) return;
+    fprintf(f,
+            "amp_sync_bn: in several processes each pass has %d exchanges of batch-norm in forward "
+            "and %d in backward, in which each process sends %.1f KiB, and two of some 300 bytes "
+            "that judge it\n",
+            plan->synced_forward, plan->synced_backward, (double)plan->synced_bytes / 1024);
+}
+
+void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
+{
+    fprintf(f, "mixed precision plan: %s", plan->dtype);
+    if (plan->dtype_reason) fprintf(f, " (amp_dtype=auto: %s)", plan->dtype_reason);
+    if (plan->level)
+        fprintf(f, "; amp_level=%s stands for %s", amp_level_word(plan->level),
+                amp_level_keys(plan->level));
+    fprintf(f, "\n%5s %-15s %-18s %-5s %-10s %s\n", "layer", "type", "output", "math", "storage",
+            "reason");
+    for (int i = 0; i < plan->n; i++) {
+        const struct amp_plan_layer *p = &plan->layers[i];
+        fprintf(f, "%5d %-15s ", i, amp_layer_type_name(net->layers[i].type));
+        print_shape(&net->layers[i], f);
+        fprintf(f, " %-5s %-10s %s\n", arithmetic(p, &net->layers[i]), amp_format_name(p->out),
+                p->reason);
+    }
+    print_totals(plan, net, f);
+    if (plan->train) print_update(plan, net, f);
+    print_synced(plan, f);
+}
+
+void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
+{
+    fprintf(f, "{\"precision\": \"%s\", \"precision_reason\": ", plan->dtype);
+    if (plan->dtype_reason)
+        amp_json_string(f, plan->dtype_reason);
+    else
+        fputs("null", f);
+    fprintf(f, ", \"batch\": %d, \"layers\": [", net->batch);
+    for (int i = 0; i < plan->n; i++) {
+        const struct amp_plan_layer *p = &plan->layers[i];
+        const struct amp_layer_desc *l = &net->layers[i];
+        fprintf(
+            f,
+            "%s\n  {\"index\": %d, \"type\": \"%s\", \"output\": [%d, %d, %d], \"outputs\": %d, ",
+            i ? "," : "", i, amp_layer_type_name(l->type), l->out_w, l->out_h, l->out_c,
+            l->outputs);
+        fprintf(f,
+                "\"executor\": \"%s\", \"math\": \"%s\", \"storage\": \"%s\", \"flop\": %.0f, "
+                "\"recomputed\": %s, \"reason\": ",
+                p->ours ? "amp" : "darknet", arithmetic(p, l), amp_format_name(p->out),
+                l->forward_flop, p->recomputed ? "true" : "false");
+        /* Reasons may hold any text, so they are escaped. */
+        amp_json_string(f, p->reason);
+        fputc('}', f);
+    }
+    fprintf(f,
+            "\n], \"flop\": %.0f, \"flop_reduced\": %.0f, \"flop_again\": %.0f, "
+            "\"activation_bytes_fp32\": %zu, "
+            "\"activation_bytes_mixed\": %zu, \"optimizer\": \"%s\", \"kept_bytes\": %zu, "
+            "\"sync_bn_exchanges\": %d, \"sync_bn_bytes\": %zu",
+            plan->flop, plan->flop_reduced, plan->flop_again, plan->darknet_bytes,
+            plan->mixed_bytes, amp_optimizer_word(plan->rules.optimizer),
+            amp_plan_kept_bytes(plan, net), plan->synced_forward + plan->synced_backward,
+            plan->synced_bytes);
+}
