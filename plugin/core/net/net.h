@@ -12,7 +12,8 @@
 #include <stdint.h>
 
 #include "plugin/core/read/cfg.h"
-#include "plugin/core/read/layer_types.h"
+#include "plugin/core/read/complaints.h"
+#include "plugin/core/read/key_table.h"
 #include "kernels/kernels.h"
 
 /* ---- activations ---- */
@@ -48,9 +49,8 @@ struct amp_loss_desc {
 
 /* ---- layers and the net ---- */
 
-/* Labels of an image that Darknet makes room for in net.truth, whatever max= says; also its
- * defaults of max= (make_region_layer, make_yolo_layer, parser.c). A [detection] has yolo's
- * default. */
+/* Labels of an image that stock makes room for in net.truth, whatever max= says
+ * (make_region_layer, make_yolo_layer). A [detection] has yolo's. */
 enum { AMP_REGION_TRUTHS = 30, AMP_YOLO_TRUTHS = 90 };
 
 struct amp_layer_desc {
@@ -73,6 +73,7 @@ struct amp_layer_desc {
     bool noloss;             /* softmax */
     int classes, num, total; /* heads: boxes per cell, anchors */
     int coords, max_boxes, random;
+    int truths;                /* labels of an image that its Darknet has room for */
     struct amp_loss_desc loss; /* zeros if the layer cannot have a loss */
     bool truth;                /* the layers after it take its output as their truth */
     bool stopbackward, onlyforward, dontload, dontsave, dontloadscales;
@@ -125,6 +126,7 @@ struct amp_net_desc {
     int w, h, c, inputs;
     bool adam;
     float clip;
+    enum amp_dialect dialect; /* whose rules the numbers follow */
 };
 
 /* Describes the net of a cfg. Refuses whatever Darknet would crash on or compute out of bounds: bad
@@ -162,28 +164,34 @@ struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *, int i);
 /* The largest size, count or stride. */
 #define AMP_MAX_INTEGER 1000000
 
-/* State that goes from layer to layer, as in Darknet's parse_network_cfg, and the place for
- * errors. */
+/* State that goes from layer to layer, as in Darknet's parse_network_cfg. */
 struct describer {
-    const struct amp_cfg_file *cfg;
+    struct amp_complaints complaints;
     const struct amp_cfg_section *section;
+    enum amp_layer_type type; /* of the section */
     struct amp_net_desc *net;
     int index, w, h, c, inputs;
     bool strict;
-    char *err;
-    size_t err_size;
 };
 
-static inline int amp_desc_int(const struct describer *d, const char *key, int def)
+/* What the section says, or the default of the cfg's dialect. */
+static inline int amp_desc_int(const struct describer *d, const char *key)
 {
-    return amp_cfg_int(d->section, key, def);
+    return amp_key_int(d->section, d->type, d->net->dialect, key);
+}
+
+static inline float amp_desc_float(const struct describer *d, const char *key)
+{
+    return (float)amp_key_float(d->section, d->type, d->net->dialect, key);
+}
+
+static inline const char *amp_desc_string(const struct describer *d, const char *key)
+{
+    return amp_key_string(d->section, d->type, d->net->dialect, key);
 }
 
 /* ---- net_losses.c ---- */
 
-/* Writes "file:line: " and the text to err; returns -1. */
-int amp_desc_fail(struct describer *, int line, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /* 0 if the key's value is positive, else -1. */
 int amp_desc_positive(struct describer *, const char *key, int value);
 /* *out = a * b * c; -1 if a factor is below 0 or the product too large. */
@@ -199,8 +207,8 @@ void amp_loss_desc_free(struct amp_loss_desc *);
 
 /* ---- net_shapes.c ---- */
 
-/* Reads activation=, or takes def. */
-int amp_desc_activation(struct describer *, struct amp_layer_desc *, const char *def);
+/* Reads activation=. */
+int amp_desc_activation(struct describer *, struct amp_layer_desc *);
 /* Sets the output's shape; -1 if it would be empty or too large. */
 int amp_desc_output(struct describer *, struct amp_layer_desc *, int64_t w, int64_t h, int64_t c);
 /* -1 if the layer before gives no image. */
