@@ -20,7 +20,9 @@ static int describe_net(struct describer *d, int w, int h)
     if (amp_desc_positive(d, "batch", batch) || amp_desc_positive(d, "time_steps", net->time_steps))
         return -1;
     /* As Darknet computes net->batch: the division drops a remainder. */
-    int64_t pass = (int64_t)(batch / net->subdivisions) * net->time_steps;
+    int images = batch / net->subdivisions;
+    if (images < 1 && net->dialect == AMP_DIALECT_FORK) images = 1;
+    int64_t pass = (int64_t)images * net->time_steps;
     if (pass > AMP_MAX_INTEGER)
         return amp_fail_line(&d->complaints, amp_cfg_line(d->section, "batch"),
                              "batch=%d with time_steps=%d: a pass of more than %d images", batch,
@@ -52,6 +54,7 @@ static int describe_net(struct describer *d, int w, int h)
         return amp_fail_line(
             &d->complaints, d->section->line,
             "%s: give width=, height= and channels=, or inputs=", d->section->name);
+    amp_describe_loading(d);
     /* The first layer reads the network's input. */
     d->w = net->w;
     d->h = net->h;
@@ -144,7 +147,7 @@ static int describe_all(struct describer *d, int w, int h)
         d->net->n = i;
         if (amp_describe_layer(d, &d->net->layers[i - 1])) return -1;
     }
-    return check_workspace(d) || check_learning(d) ? -1 : 0;
+    return amp_describe_whole(d) || check_workspace(d) || check_learning(d) ? -1 : 0;
 }
 
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int h, bool strict,
@@ -159,6 +162,7 @@ struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int
     }
     net->cfg_path = cfg->path;
     net->dialect = cfg->dialect;
+    net->dialect_reason = cfg->dialect_reason;
     struct describer d = {
         .complaints = {.cfg = cfg, .err = err, .err_size = err_size}, .net = net, .strict = strict};
     if (describe_all(&d, w, h) == 0) return net;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/core/read/dialect.h"
 #include "plugin/core/read/options.h"
 
 #define MAX_SIZE 65536 /* largest window, stride and padding */
@@ -213,6 +214,8 @@ static int describe_crnn(struct describer *d, struct amp_layer_desc *l)
 static int fail_unknown(struct describer *d)
 {
     const char *nearest = amp_layer_nearest_name(d->section->name);
+    const char *fork = amp_fork_layer(d->section->name);
+    if (fork && d->net->dialect == AMP_DIALECT_FORK) return amp_fail_fork_layer(d, fork);
     return amp_fail_line(&d->complaints, d->section->line,
                          "%s: this Darknet has no such layer; it would leave it empty%s%s%s",
                          d->section->name, nearest ? "; did you mean [" : "",

@@ -90,8 +90,7 @@ static int read_mask(const struct amp_cfg_section *s, int boxes, struct amp_loss
     return 0;
 }
 
-static int read_yolo(const struct describer *d, const struct amp_layer_desc *layer,
-                     struct amp_loss_desc *l)
+static int read_yolo(struct describer *d, struct amp_layer_desc *layer, struct amp_loss_desc *l)
 {
     l->map = amp_cfg_string(d->section, "map", NULL);
     l->ignore_thresh = amp_desc_float(d, "ignore_thresh");
@@ -139,7 +138,7 @@ static void read_cost(const struct describer *d, struct ampk_cost *cost)
     };
 }
 
-static int read_loss(const struct describer *d, struct amp_layer_desc *l)
+static int read_loss(struct describer *d, struct amp_layer_desc *l)
 {
     switch (l->type) {
     case AMP_YOLO:
@@ -161,6 +160,7 @@ void amp_loss_desc_free(struct amp_loss_desc *l)
 {
     free(l->anchor_sizes);
     free(l->mask);
+    free(l->yolo.class_multipliers);
 }
 
 /* ---- heads ---- */
@@ -170,7 +170,7 @@ int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
     l->classes = amp_desc_int(d, "classes");
     l->coords = l->type == AMP_YOLO ? 4 : amp_desc_int(d, "coords");
     l->total = l->num = l->type == AMP_ISEG ? 1 : amp_desc_int(d, "num");
-    l->random = amp_desc_int(d, "random");
+    l->random = amp_desc_float(d, "random") != 0;
     l->max_boxes = amp_desc_int(d, "max");
     l->truths = l->type == AMP_REGION ? AMP_REGION_TRUTHS : AMP_YOLO_TRUTHS;
     if (l->num < 1 || l->num > MAX_ANCHORS || l->classes < 0 || l->coords < 0)
@@ -219,6 +219,7 @@ int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
 int amp_describe_loss(struct describer *d, struct amp_layer_desc *l)
 {
     if (read_loss(d, l)) return amp_fail_line(&d->complaints, d->section->line, "out of memory");
+    if (l->type == AMP_YOLO && amp_describe_yolo(d, l)) return -1;
     /* Darknet would read past the end of its anchors. */
     for (int i = 0; l->loss.mask && i < l->num; i++)
         if (l->loss.mask[i] < 0 || l->loss.mask[i] >= l->total)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/core/read/dialect.h"
+
 #define MAX_REORG 1024 /* largest stride of reorg, whose square must fit in int */
 
 /* Darknet trains ReLU for a name that it does not know. Not strict: describe what it would
@@ -18,6 +20,8 @@ int amp_desc_activation(struct describer *d, struct amp_layer_desc *l)
     const char *name = amp_desc_string(d, "activation");
     if (amp_activation_from_name(name, &l->activation)) return 0;
     const char *nearest = amp_activation_nearest_name(name);
+    bool fork = amp_fork_activation(name);
+    if (fork && d->net->dialect == AMP_DIALECT_FORK) return amp_fail_fork_activation(d, name);
     if (d->strict)
         return amp_fail_line(
             &d->complaints, amp_cfg_line(d->section, "activation"),
@@ -181,18 +185,46 @@ static int describe_reorg(struct describer *d, struct amp_layer_desc *l)
     return 0;
 }
 
+/* Stock ignores it: a part of each source's channels. */
+static int read_groups(struct describer *d, struct amp_layer_desc *l)
+{
+    const struct amp_cfg_entry *e = amp_cfg_find(d->section, "groups");
+    const struct amp_key_row *row = amp_key_find("groups", AMP_ROUTE);
+    bool stock = d->net->dialect == AMP_DIALECT_STOCK;
+    if (stock && d->strict && e && !amp_key_is_default(row, d->section, e->value))
+        return amp_fail_line(
+            &d->complaints, e->line,
+            "groups=%s in [route]: this Darknet ignores it and would train "
+            "another network; remove the key, or use a cfg made for this Darknet; " AMP_FORK_HINT,
+            e->written);
+    l->groups = amp_desc_int(d, "groups");
+    l->group_id = amp_desc_int(d, "group_id");
+    if (amp_desc_positive(d, "groups", l->groups)) return -1;
+    if (l->group_id >= 0 && l->group_id < l->groups) return 0;
+    return amp_fail_line(&d->complaints, amp_cfg_line(d->section, "group_id"),
+                         "group_id=%d in [route]: allowed: 0 to %d, with groups=%d", l->group_id,
+                         l->groups - 1, l->groups);
+}
+
+static int check_groups(struct describer *d, const struct amp_layer_desc *l, int source)
+{
+    const struct amp_layer_desc *from = &d->net->layers[source];
+    int line = amp_cfg_line(d->section, "groups");
+    if (l->groups == 1) return 0;
+    if (from->out_c < 1 || from->out_w != d->w || from->out_h != d->h)
+        return amp_fail_line(&d->complaints, line,
+                             "groups=%d in [route]: source %d gives %d x %d; allowed: %d x %d, as "
+                             "the layer before",
+                             l->groups, source, from->out_w, from->out_h, d->w, d->h);
+    if (from->out_c % l->groups == 0) return 0;
+    return amp_fail_line(&d->complaints, line,
+                         "groups=%d in [route]: must divide the %d channels of layer %d", l->groups,
+                         from->out_c, source);
+}
+
 static int describe_route(struct describer *d, struct amp_layer_desc *l)
 {
-    const struct amp_cfg_entry *groups = amp_cfg_find(d->section, "groups");
-    /* AlexeyAB's Darknet takes a part of the channels here. */
-    if (groups && d->strict)
-        return amp_fail_line(
-            &d->complaints, groups->line,
-            "groups=%s in [route]: this Darknet ignores it and would train another "
-            "network; remove the key, or "
-            "use a cfg made for this Darknet",
-            groups->written);
-    if (read_sources(d, l, "layers")) return -1;
+    if (read_groups(d, l) || read_sources(d, l, "layers")) return -1;
     /* Sources of different size give a flat vector, as in Darknet. */
     const struct amp_layer_desc *first = &d->net->layers[l->sources[0]];
     l->out_w = first->out_w;
@@ -201,8 +233,9 @@ static int describe_route(struct describer *d, struct amp_layer_desc *l)
     bool image = first->out_w && first->out_h && first->out_c;
     for (int i = 0; i < l->n_sources; i++) {
         const struct amp_layer_desc *next = &d->net->layers[l->sources[i]];
-        outputs += next->outputs;
-        channels += next->out_c;
+        if (check_groups(d, l, l->sources[i])) return -1;
+        outputs += next->outputs / l->groups;
+        channels += next->out_c / l->groups;
         image = image && next->out_w == first->out_w && next->out_h == first->out_h;
     }
     if (outputs > AMP_MAX_ELEMENTS)
@@ -231,8 +264,9 @@ static int describe_shortcut(struct describer *d, struct amp_layer_desc *l)
     l->sources[1] = from;
     l->n_sources = 2;
     const struct amp_layer_desc *add = &d->net->layers[from];
-    l->alpha = amp_desc_float(d, "alpha");
-    l->beta = amp_desc_float(d, "beta");
+    bool plain = d->net->dialect == AMP_DIALECT_FORK; /* which does not read the factors */
+    l->alpha = plain ? 1 : amp_desc_float(d, "alpha");
+    l->beta = plain ? 1 : amp_desc_float(d, "beta");
     /* Darknet stores the added layer's shape as the input's, and the output has the shape of the
      * layer before. */
     int w = l->w, h = l->h, c = l->c;
@@ -241,6 +275,12 @@ static int describe_shortcut(struct describer *d, struct amp_layer_desc *l)
     l->c = add->out_c;
     if (amp_desc_activation(d, l) || amp_desc_output(d, l, w, h, c)) return -1;
     l->inputs = l->outputs;
+    if (d->net->dialect == AMP_DIALECT_FORK && (l->w != w || l->h != h))
+        return amp_fail_line(
+            &d->complaints, amp_cfg_line(d->section, "from"),
+            "from=%d in [shortcut]: %d x %d cannot be added to %d x %d; allowed: a "
+            "layer of the same width and height",
+            from, l->w, l->h, w, h);
     if (!l->w || !l->h || !l->c || l->w / w != l->h / h || w / l->w != h / l->h)
         return amp_fail_line(
             &d->complaints, amp_cfg_line(d->section, "from"),

@@ -280,12 +280,9 @@ static int check_range(const struct amp_complaints *c, const struct amp_cfg_sect
                        const struct amp_key_row *row)
 {
     const struct amp_cfg_entry *e = amp_cfg_find(s, row->name);
-    float value = e ? (float)strtod(e->value, NULL) : 0; /* as Darknet stores it */
-    if (!e) return 0;
-    if (value < row->low || value > row->high || (row->above_low && value == row->low) ||
-        (row->below_high && value == row->high))
-        return amp_fail_value(c, s, e, "allowed: %s", row->allowed);
-    return 0;
+    /* As Darknet stores it. */
+    if (!e || amp_key_allows(row, (float)strtod(e->value, NULL))) return 0;
+    return amp_fail_value(c, s, e, "allowed: %s", row->allowed);
 }
 
 /* Of the keys that the cfg's Darknet reads in this section. */

@@ -152,9 +152,9 @@ static const struct amp_key_row rows[] = {
     REFUSED("gaussian_noise", NET, "0", "noise on images"),
     NOTED("gpu_memory", NET),
     REFUSED("grad_centr", IN(CONVOLUTIONAL), "0", "centred gradients"),
-    {KEY("group_id", IN(ROUTE), INTEGER, NULL), FORK, .fork_def = "0"},
+    {KEY("group_id", IN(ROUTE), INTEGER, "0"), FORK},
     {KEY("groups", IN(CONVOLUTIONAL) | IN(SOFTMAX), INTEGER, "1")},
-    {KEY("groups", IN(ROUTE), INTEGER, NULL), FORK, .fork_def = "1"},
+    {KEY("groups", IN(ROUTE), INTEGER, "1"), FORK},
     REFUSED("groups", IN(CRNN), "1", "the groups inside"),
     {KEY("height", NET, INTEGER, "0")},
     REFUSED("hidden", IN(RNN), "=output", "a hidden state of another size than output="),
@@ -193,7 +193,7 @@ static const struct amp_key_row rows[] = {
     {KEY("max_batches", NET, INTEGER, "0")},
     NOTED("max_chart_loss", NET),
     {KEY("max_crop", NET, INTEGER, NULL)},
-    {KEY("max_delta", IN(YOLO), NUMBER, NULL), FORK},
+    {KEY("max_delta", IN(YOLO), NUMBER, NULL), FORK, ABOVE(0)},
     REFUSED("max_delta", OTHER_HEADS, NULL, "the limit of its gradients"),
     {KEY("max_ratio", NET, NUMBER, NULL)},
     REFUSED("maxpool_depth", IN(MAXPOOL), "0", "maxima over channels"),
@@ -385,6 +385,13 @@ bool amp_key_is_nets_only(const char *name)
     return only;
 }
 
+bool amp_key_allows(const struct amp_key_row *row, double value)
+{
+    if (!row->allowed) return true;
+    return value >= row->low && value <= row->high && !(row->above_low && value == row->low) &&
+           !(row->below_high && value == row->high);
+}
+
 static bool same_value(const char *a, const char *b)
 {
     char *end_a, *end_b;
@@ -412,19 +419,17 @@ int amp_key_word(const struct amp_key_row *row, const char *value)
 
 /* ---- what a section says ---- */
 
-static const char *default_of(enum amp_layer_type section, enum amp_dialect dialect,
-                              const char *key)
-{
-    const struct amp_key_row *row = amp_key_find(key, section);
-    if (row && dialect == AMP_DIALECT_FORK && row->fork_def) return row->fork_def;
-    return row && row->def ? row->def : "";
-}
-
+/* A key that its Darknet does not read counts as absent. */
 const char *amp_key_string(const struct amp_cfg_section *s, enum amp_layer_type section,
                            enum amp_dialect dialect, const char *key)
 {
-    const struct amp_cfg_entry *e = amp_cfg_find(s, key);
-    return e ? e->value : default_of(section, dialect, key);
+    const struct amp_key_row *row = amp_key_find(key, section);
+    bool fork = dialect == AMP_DIALECT_FORK;
+    if (!row) return "";
+    const struct amp_cfg_entry *e = fork || amp_key_is_stocks(row) ? amp_cfg_find(s, key) : NULL;
+    if (e) return e->value;
+    const char *def = fork && row->fork_def ? row->fork_def : row->def;
+    return def ? def : "";
 }
 
 int amp_key_int(const struct amp_cfg_section *s, enum amp_layer_type section,

@@ -87,11 +87,14 @@ bool amp_key_is_nets_only(const char *name);
  * stands, for "=key". */
 bool amp_key_is_default(const struct amp_key_row *, const struct amp_cfg_section *,
                         const char *value);
+/* Whether a number is in the row's range. */
+bool amp_key_allows(const struct amp_key_row *, double value);
 /* The place of a word among row->words; -1: it is none of them. */
 int amp_key_word(const struct amp_key_row *, const char *value);
 
 /* ---- what a section says, or its Darknet's default ----
- * Converted as Darknet does (atoi, atof). A key without a row or a default is 0 or "". */
+ * Converted as Darknet does (atoi, atof). A key that this Darknet does not read counts as absent;
+ * without a row or a default it is 0 or "". */
 const char *amp_key_string(const struct amp_cfg_section *, enum amp_layer_type, enum amp_dialect,
                            const char *key);
 int amp_key_int(const struct amp_cfg_section *, enum amp_layer_type, enum amp_dialect,
