@@ -54,17 +54,17 @@ __attribute__((format(printf, 2, 3))) static int fail(struct fault_log *log, con
 /* ---- text files line by line ---- */
 
 /* Also after a failure halfway: count says how many lines there are. */
-static void free_lines(struct amp_lines *lines)
+static void free_lines(struct amp_line_list *lines)
 {
     for (int i = 0; i < lines->count; i++)
         free(lines->line[i]);
     free(lines->line);
     free(lines->number);
-    *lines = (struct amp_lines){0};
+    *lines = (struct amp_line_list){0};
 }
 
 /* The list doubles when its count is a power of two, so it needs no capacity. */
-static int append_line(struct amp_lines *lines, const char *text, int number)
+static int append_line(struct amp_line_list *lines, const char *text, int number)
 {
     int n = lines->count;
     if ((n & (n - 1)) == 0) { /* grows at 0 and at every power of two */
@@ -92,29 +92,26 @@ static size_t trim_end(char *text)
 /* Reads all lines of a file, with white space cut from their ends. Empty lines are kept only with
  * keep_blank (a class may have an empty name), and never at the end of the file. */
 static int read_lines(struct fault_log *log, const char *what, const char *path, bool keep_blank,
-                      struct amp_lines *lines)
+                      struct amp_line_list *lines)
 {
     const char *why = amp_text_unreadable(path);
-    FILE *file = why ? NULL : fopen(path, "r");
-    if (!file) return fail(log, "%s %s: %s", what, path, why ? why : strerror(errno));
-    char *text = NULL;
-    size_t size = 0;
-    int number = 0, blanks = 0, failed = 0;
-    while (!failed && getline(&text, &size, file) >= 0) {
-        number++;
-        if (trim_end(text) == 0) {
+    struct amp_lines file;
+    if (why || amp_lines_open(&file, path))
+        return fail(log, "%s %s: %s", what, path, why ? why : strerror(errno));
+    int blanks = 0, failed = 0;
+    while (!failed && amp_lines_next(&file)) {
+        if (trim_end(file.text) == 0) {
             blanks++;
             continue;
         }
         for (; keep_blank && blanks > 0 && !failed; blanks--)
-            failed = append_line(lines, "", number - blanks);
+            failed = append_line(lines, "", file.number - blanks);
         blanks = 0;
-        if (!failed) failed = append_line(lines, text, number);
+        if (!failed) failed = append_line(lines, file.text, file.number);
     }
     if (failed) fail(log, "%s %s: no memory", what, path);
-    if (ferror(file)) failed = fail(log, "%s %s: %s", what, path, strerror(errno));
-    free(text);
-    fclose(file);
+    if (ferror(file.file)) failed = fail(log, "%s %s: %s", what, path, strerror(errno));
+    amp_lines_close(&file);
     if (!failed && lines->count == 0) failed = fail(log, "%s %s: is empty", what, path);
     return failed;
 }
@@ -146,7 +143,7 @@ static int read_count(struct fault_log *log, const struct amp_cfg_file *data,
     return 0;
 }
 
-static int read_map_line(struct fault_log *log, const char *path, const struct amp_lines *lines,
+static int read_map_line(struct fault_log *log, const char *path, const struct amp_line_list *lines,
                          int i, int n_head_classes, int *class_id)
 {
     char *end;
@@ -161,7 +158,7 @@ static int read_map_line(struct fault_log *log, const char *path, const struct a
 
 static int read_map(struct fault_log *log, const char *path, struct amp_eval_set *set)
 {
-    struct amp_lines lines = {0};
+    struct amp_line_list lines = {0};
     int failed = read_lines(log, "class map", path, false, &lines);
     if (!failed && lines.count != AMP_MAP_CLASSES)
         failed = fail(log, "class map %s: %d classes, Darknet reads exactly %d", path, lines.count,

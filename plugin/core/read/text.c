@@ -5,7 +5,7 @@
 
 #include <ctype.h>
 #include <math.h>
-#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plugin/core/host.h"
@@ -67,6 +67,28 @@ const char *amp_nearest_word(const char *word, const char *const *known, size_t 
         fewest = edits;
     }
     return nearest;
+}
+
+/* ---- lines ---- */
+
+int amp_lines_open(struct amp_lines *lines, const char *path)
+{
+    *lines = (struct amp_lines){.file = fopen(path, "r")};
+    return lines->file ? 0 : -1;
+}
+
+bool amp_lines_next(struct amp_lines *lines)
+{
+    if (getline(&lines->text, &lines->room, lines->file) < 0) return false;
+    lines->number++;
+    return true;
+}
+
+void amp_lines_close(struct amp_lines *lines)
+{
+    free(lines->text);
+    fclose(lines->file);
+    *lines = (struct amp_lines){0};
 }
 
 /* ---- notes ---- */

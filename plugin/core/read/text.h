@@ -1,7 +1,9 @@
-/* Text for people and for programs: the word that was meant, notes, JSON values, progress lines. */
+/* Text for people and for programs: the word that was meant, lines of a file, notes, JSON values,
+ * progress lines. */
 #ifndef AMP_TEXT_H
 #define AMP_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -16,6 +18,21 @@ const char *amp_nearest_word(const char *word, const char *const *known, size_t 
 
 /* The number of such edits that turn a into b; AMP_WORDS_FAR_APART if one of them is that long. */
 int amp_word_edits(const char *a, const char *b);
+
+/* ---- a text file, line by line ---- */
+
+struct amp_lines {
+    FILE *file;
+    char *text; /* the present line, with its newline if it has one */
+    size_t room;
+    int number; /* of the present line, from 1; 0 before the first */
+};
+
+/* -1 and errno if the file cannot be opened; then there is nothing to close. */
+int amp_lines_open(struct amp_lines *, const char *path);
+/* Reads the next line into text; false behind the last, or if reading fails. */
+bool amp_lines_next(struct amp_lines *);
+void amp_lines_close(struct amp_lines *);
 
 /* ---- notes ---- */
 
