@@ -177,7 +177,7 @@ def check_dialect(program, folder, net):
     for keys in ("", "mixed_precision=1\n"):
         cfg.write_text(net + keys + "[conv]\nfilters=8\n[route]\nlayers=-1\ngroups=2\ngroup_id=1\n"
                        "[conv]\nfilters=6\nactivation=linear\n[yolo]\nclasses=1\nanchors=4,4\n")
-        reason = "line %d: groups=2" % (9 if keys else 8)
+        reason = "line %d: groups=2" % (10 if keys else 9)
         assert run(program, folder, cfg).stdout.startswith("rules: fork (%s)\n" % reason)
         plan = json.loads(run(program, folder, cfg, "--json").stdout)
         assert (plan["rules"], plan["rules_reason"]) == ("fork", reason), plan
