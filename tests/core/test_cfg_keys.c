@@ -49,6 +49,24 @@ AMP_TEST(kinds)
     CHECK_INT(amp_cfg_key_kind("Batch"), AMP_CFG_UNKNOWN);
 }
 
+/* Rows are found by a binary search; a key has one row in a section. */
+AMP_TEST(the_table_is_sorted_and_names_each_key_once)
+{
+    size_t n;
+    const struct amp_key_row *rows = amp_key_rows(&n);
+    CHECK(n > 200);
+    for (size_t i = 0; i < n; i++) {
+        const struct amp_key_row *next = &rows[i + 1];
+        if (i + 1 < n && strcmp(rows[i].name, next->name) > 0) TEST_FAIL("%s", rows[i].name);
+        for (; next < rows + n && !strcmp(next->name, rows[i].name); next++)
+            if (next->sections & rows[i].sections) TEST_FAIL("%s", rows[i].name);
+        CHECK(rows[i].sections && (rows[i].use != AMP_KEY_REFUSED || rows[i].lost));
+        /* A default is in its own range and among its own words. */
+        if (rows[i].allowed && rows[i].def) CHECK(amp_key_allows(&rows[i], atof(rows[i].def)));
+        if (rows[i].words) CHECK(amp_key_word(&rows[i], rows[i].def) >= 0);
+    }
+}
+
 AMP_TEST(misspelt_keys_are_errors)
 {
     check_misspelt("[net]\nBatch=8\n",

@@ -150,6 +150,8 @@ AMP_TEST(what_it_would_lose_is_refused)
          {"a.cfg:9: [yolo]", "filters= to 14"}},
         {FORK HEAD "mask=0\nanchors=1,2\n[conv]\nfilters=7\n[yolo]\nmask=2\nnum=2\nclasses=2\n",
          {"a.cfg:20: mask= in [yolo] names anchor 2", "0 to 1"}},
+        {FORK "resize_step=0\n" ANCHORED, {"a.cfg:7: resize_step=0", "at least 1"}},
+        {FORK "resize_step=2147483647\n" ANCHORED, {"a.cfg:7: resize_step=2147483647", "1000000"}},
         {FORK ANCHORED "max_delta=0\n", {"a.cfg:16: max_delta=0", "above 0"}},
         {FORK ANCHORED "counters_per_class=9\n",
          {"a.cfg:16: counters_per_class=", "1 numbers", "2"}},
@@ -347,6 +349,9 @@ AMP_TEST(drawn_sizes)
     }
     CHECK_INT(n, 10);
     CHECK(w == 608 && h == 480);
+    forget();
+    CHECK_INT(read_text(FORK ANCHORED "random=1e30\n"), 0);
+    CHECK(net->drawn_most[0] == AMP_MAX_INTEGER && net->drawn_least[0] == 32);
     forget();
     CHECK_INT(read_text(SMALL ANCHORED "random=1\n"), 0);
     for (n = w = h = 0; amp_net_next_size(net, &w, &h); n++)

@@ -54,7 +54,7 @@ static int describe_net(struct describer *d, int w, int h)
         return amp_fail_line(
             &d->complaints, d->section->line,
             "%s: give width=, height= and channels=, or inputs=", d->section->name);
-    amp_describe_loading(d);
+    if (amp_describe_loading(d)) return -1;
     /* The first layer reads the network's input. */
     d->w = net->w;
     d->h = net->h;
@@ -147,7 +147,8 @@ static int describe_all(struct describer *d, int w, int h)
         d->net->n = i;
         if (amp_describe_layer(d, &d->net->layers[i - 1])) return -1;
     }
-    return amp_describe_whole(d) || check_workspace(d) || check_learning(d) ? -1 : 0;
+    amp_describe_whole(d);
+    return check_workspace(d) || check_learning(d) ? -1 : 0;
 }
 
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int h, bool strict,

@@ -252,10 +252,10 @@ void amp_loss_desc_free(struct amp_loss_desc *);
 /* Fills l->loss.yolo. */
 int amp_describe_yolo(struct describer *, struct amp_layer_desc *);
 /* How images are loaded, from [net]. */
-void amp_describe_loading(struct describer *);
+int amp_describe_loading(struct describer *);
 /* What can be said when all layers are described: rooms for labels, drawn sizes, layers that
  * stopbackward=1 freezes. */
-int amp_describe_whole(struct describer *);
+void amp_describe_whole(struct describer *);
 /* Says why an activation or a layer of the fork's is refused; always -1. */
 int amp_fail_fork_activation(struct describer *, const char *name);
 int amp_fail_fork_layer(struct describer *, const char *lost);

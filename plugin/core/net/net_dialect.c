@@ -4,7 +4,6 @@
 #include "net.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +72,7 @@ int amp_describe_yolo(struct describer *d, struct amp_layer_desc *l)
 
 /* ---- how images are loaded ---- */
 
-void amp_describe_loading(struct describer *d)
+int amp_describe_loading(struct describer *d)
 {
     struct amp_net_desc *net = d->net;
     net->flip = amp_desc_int(d, "flip") != 0;
@@ -82,13 +81,14 @@ void amp_describe_loading(struct describer *d)
     net->mosaic_bound = amp_desc_int(d, "mosaic_bound") != 0;
     net->mixup = amp_desc_int(d, "mixup");
     net->drawn_step = amp_desc_int(d, "resize_step");
+    return amp_desc_positive(d, "resize_step", net->drawn_step);
 }
 
 /* The fork draws a factor of the cfg's size up to `random`, and of 1.4 with random=1. */
 static int drawn_side(int side, double factor, int step)
 {
-    int drawn = (int)round(factor * side / step + 1) * step;
-    return drawn < step ? step : drawn;
+    double drawn = round(factor * side / step + 1) * step;
+    return (int)fmin(fmax(drawn, step), AMP_MAX_INTEGER);
 }
 
 static void describe_drawn_sizes(const struct amp_cfg_file *cfg, struct amp_net_desc *net)
@@ -148,14 +148,12 @@ static void describe_stops(struct describer *d)
     }
 }
 
-int amp_describe_whole(struct describer *d)
+void amp_describe_whole(struct describer *d)
 {
-    struct amp_net_desc *net = d->net;
-    describe_drawn_sizes(d->complaints.cfg, net);
-    if (net->dialect == AMP_DIALECT_STOCK) return 0;
-    describe_truths(net);
+    describe_drawn_sizes(d->complaints.cfg, d->net);
+    if (d->net->dialect == AMP_DIALECT_STOCK) return;
+    describe_truths(d->net);
     describe_stops(d);
-    return 0;
 }
 
 /* ---- what is refused ---- */

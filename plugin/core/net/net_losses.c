@@ -41,11 +41,12 @@ int amp_desc_check_integers(struct describer *d)
     /* Keys whose values shapes are computed from. A limit far above any sensible value keeps those
      * computations away from overflow. */
     static const char *const keys[] = {
-        "batch",    "subdivisions", "time_steps",  "width",          "height",
-        "channels", "filters",      "size",        "stride",         "padding",
-        "pad",      "groups",       "output",      "classes",        "num",
-        "coords",   "ids",          "side",        "extra",          "max",
-        "numload",  "crop_width",   "crop_height", "output_filters", "hidden_filters"};
+        "batch",      "subdivisions", "time_steps",  "width",          "height",
+        "channels",   "filters",      "size",        "stride",         "padding",
+        "pad",        "groups",       "output",      "classes",        "num",
+        "coords",     "ids",          "side",        "extra",          "max",
+        "numload",    "crop_width",   "crop_height", "output_filters", "hidden_filters",
+        "resize_step"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const struct amp_cfg_entry *e = amp_cfg_find(d->section, keys[i]);
         long value = e ? strtol(e->value, NULL, 10) : 0;
