@@ -19,6 +19,7 @@
 #include "interposed.h"
 #include "plugin/attach/run/ranks.h"
 #include "rate.h"
+#include "stand_in.h"
 #include "plugin/attach/run/run.h"
 #include "plugin/attach/feed/seed.h"
 #include "plugin/attach/feed/staging.h"
@@ -377,7 +378,7 @@ network *amp_network_parse(char *filename)
     char *file = filename;
     if (s && s->options.mixed_precision) {
         amp_backend_choose(s->cfg, &s->options);
-        file = amp_ranks_cfg(s, filename, &variant);
+        file = amp_stand_in_cfg(s, filename, amp_ranks_subdivisions(s), &variant);
     }
     const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
     amp_seed_enter_parse(seed);
@@ -399,6 +400,7 @@ network *amp_network_parse(char *filename)
 #endif
     count_attachment(filename);
     make_loadable(net);
+    if (s && s->desc) amp_stand_in_hide(s->desc, net);
     if (s) attach(s, net);
     return net;
 }
@@ -415,12 +417,14 @@ int amp_network_resize(network *net, int w, int h)
         if (s->device) amp_upload_unpin(s->net);
         amp_session_give_deltas(s);
         amp_session_defer(s);
+        amp_stand_in_show(s->desc, net);
     }
     enum amp_memory_use before = amp_memory_set_use(s ? AMP_MEMORY_CHECKED : AMP_MEMORY_OTHER);
     int result = AMP_REAL(resize_network)(net, w, h);
     amp_memory_set_use(before);
     amp_session_stop_deferring();
     if (s) {
+        amp_stand_in_hide(s->desc, net);
         if (!s->device) amp_check_arrays(s);
         amp_session_take_deltas(s);
         /* Darknet copies the next batch to the device before the first hook runs. */

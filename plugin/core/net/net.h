@@ -60,7 +60,9 @@ struct amp_layer_desc {
     int w, h, c, inputs;
     int out_w, out_h, out_c, outputs; /* out_w/h/c are 0 if Darknet leaves no image shape */
     int n_sources, *sources;
-    int filters, size, stride, pad, groups; /* pad: in cells, as Darknet's l.pad */
+    int filters, size, stride, pad; /* pad: in cells, as Darknet's l.pad */
+    int groups,
+        group_id; /* of a convolution; of a route: it takes one group of its sources' channels */
     bool batch_normalize, binary, xnor, reverse, flatten;
     bool smooth; /* convolutional: on a GPU Darknet adds a term to the delta that smooths the output
                   */

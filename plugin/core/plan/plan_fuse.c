@@ -131,7 +131,7 @@ static bool can_be_slice(const struct planner *pl, int i)
  * readers add later comes to the same sums in the same order. */
 static bool is_alias(const struct planner *pl, int j)
 {
-    if (pl->net->layers[j].n_sources != 1) return false;
+    if (pl->net->layers[j].n_sources != 1 || pl->net->layers[j].groups > 1) return false;
     for (int i = j + 1; i < pl->plan->n; i++)
         for (int k = 0; k < pl->net->layers[i].n_sources; k++)
             if (pl->plan->layers[i].sources[k] == pl->plan->layers[j].sources[0]) return false;
@@ -142,7 +142,7 @@ static bool is_slice(const struct planner *pl, int j, int source)
 {
     const struct amp_layer_desc *l = &pl->net->layers[j];
     const struct amp_plan_layer *p = &pl->plan->layers[j];
-    if (source < 0 || !can_be_slice(pl, source)) return false;
+    if (source < 0 || l->groups > 1 || !can_be_slice(pl, source)) return false;
     /* For a second reader the tensor has to be dense. */
     if (readers(pl->plan, pl->net, source) != 1 && !is_alias(pl, j)) return false;
     const struct amp_layer_desc *from = &pl->net->layers[source];

@@ -9,7 +9,7 @@
  * "[net]\r" is not "[net]") or another control character; a byte-order mark; no section at all. A
  * file has at most AMP_CFG_MAX_BYTES.
  *
- * This file also writes a cfg with some keys changed, for a second network beside the user's own.
+ * This file also writes a cfg with some keys or sections changed, for Darknet's parser.
  * It does not know what keys mean: cfg_checks.h and options.h do. */
 #ifndef AMP_CFG_H
 #define AMP_CFG_H
@@ -96,8 +96,9 @@ const char *amp_cfg_remark_hint(const char *value);
 /* ---- a cfg with some keys changed: a file in memory, nothing is written to a disk ---- */
 
 struct amp_cfg_key {
-    const char *key, *value; /* NULL: the key is left out */
-    int section;             /* 0: [net]; layer i's is i + 1 */
+    const char *key;   /* NULL: value is the whole section, with its name */
+    const char *value; /* NULL: the key is left out */
+    int section;       /* 0: [net]; layer i's is i + 1 */
 };
 
 struct amp_cfg_variant {
