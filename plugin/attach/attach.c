@@ -381,7 +381,7 @@ network *amp_network_parse(char *filename)
         file = amp_stand_in_cfg(s, filename, amp_ranks_subdivisions(s), &variant);
     }
     const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
-    amp_seed_enter_parse(seed);
+    amp_seed_enter_parse(seed, false);
     if (s) amp_session_defer(s);
     enum amp_memory_use before = amp_memory_set_use(AMP_MEMORY_PARSE);
     amp_memory_parse(s ? s->cfg : NULL);
