@@ -63,9 +63,9 @@ struct amp_session {
     bool unkept;              /* what is trained is for measuring (amp_train_unkept) */
     bool told_notes;          /* the notes on convolutions have been printed */
     bool told_products;       /* so has that those of recurrent layers are not ours */
-    amp_see_function *see;    /* called with what a pass computes (hooks.c); NULL: nobody */
+    amp_see_function *see;    /* called with what a pass computes (observe.c); NULL: nobody */
     void *see_user;
-    amp_layer_function *trace; /* called around every layer (hooks.c); NULL: nobody */
+    amp_layer_function *trace; /* called around every layer (observe.c); NULL: nobody */
     void *trace_user;
 };
 
