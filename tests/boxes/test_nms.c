@@ -5,6 +5,19 @@
 
 #include "plugin/boxes/boxes.h"
 
+/* ---- the allocator: fails once, after calls_left more; -1: never ---- */
+
+static int calls_left = -1;
+
+void *__real_malloc(size_t);
+
+void *__wrap_malloc(size_t size)
+{
+    return calls_left >= 0 && calls_left-- == 0 ? NULL : __real_malloc(size);
+}
+
+/* ---- random lists ---- */
+
 enum { MOST = 200, MOST_CLASSES = 5 };
 
 struct sample {
@@ -231,6 +244,30 @@ AMP_TEST(odd_boxes_suppress_nothing)
         for (int i = 0; i < N; i++)
             CHECK(prob[i] == .5f);
     }
+}
+
+/* Wherever memory ends, it is said, and no probability has changed. */
+AMP_TEST(no_memory)
+{
+    static struct sample s, before;
+    struct amp_nms nms = {AMP_NMS_GREEDY, .1f, 0};
+    int n = 0;
+    do
+        make_sample(&s, MOST);
+    while (s.n < 100);
+    copy_sample(&s, &before);
+    for (bool failed = true; failed; n++) {
+        char err[200] = "";
+        calls_left = n;
+        int result = amp_nms_run(&nms, s.rows, s.n, s.classes, NULL, err, sizeof err);
+        failed = calls_left < 0;
+        calls_left = -1;
+        CHECK_INT(result, failed ? -1 : 0);
+        if (failed) CHECK_SAYS(err, "no memory to suppress among ");
+        CHECK((memcmp(s.prob, before.prob, sizeof s.prob) == 0) == failed);
+        REQUIRE(n < 100);
+    }
+    CHECK_INT(n, 5);
 }
 
 AMP_TEST(words_of_cfgs)
