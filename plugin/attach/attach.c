@@ -23,7 +23,6 @@
 #include "plugin/attach/run/run.h"
 #include "plugin/attach/feed/seed.h"
 #include "plugin/attach/feed/staging.h"
-#include "plugin/core/files/background.h"
 #include "plugin/core/read/named_files.h"
 #include "plugin/core/read/text.h"
 #include "plugin/spread/launcher.h"
@@ -358,7 +357,6 @@ static int detach_from(network *net)
     struct amp_session *s = amp_session_of(net->layers);
     amp_batches_forget(net);
     if (!s) return false;
-    amp_background_wait();
     amp_run_unwatch(s);
     amp_session_detach(s);
     return true;

@@ -6,7 +6,6 @@
 #include "ending.h"
 
 #include "amp.h"
-#include "plugin/core/files/background.h"
 #include "plugin/spread/group.h"
 
 #include <limits.h>
@@ -54,7 +53,6 @@ void amp_ending_wait(void)
      * inside itself. */
     while (inside > (depth ? 1 : 0))
         usleep(1000);
-    amp_background_wait();
 }
 
 /* Both, since programs end either way; the darknet program calls quick_exit. */
@@ -93,7 +91,6 @@ void amp_tell(const char *message)
 _Noreturn void amp_fail(const char *message)
 {
     amp_tell(message);
-    amp_background_wait();
     amp_group_end(false, message);
     _exit(1);
 }

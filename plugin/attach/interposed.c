@@ -24,7 +24,6 @@
 #include "plugin/attach/feed/seed.h"
 #include "session.h"
 #include "plugin/attach/feed/staging.h"
-#include "plugin/core/files/background.h"
 
 #include "activations.h"
 #include "connected_layer.h"
@@ -251,13 +250,11 @@ AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
     return amp_image_decode(filename, channels);
 }
 
-/* While it decodes an image, Darknet runs one shell command. A program of the user's may copy what
- * it has saved. */
+/* While it decodes an image, Darknet runs one shell command. */
 AMP_INTERPOSE(int, system, (const char *command))
 {
     int status;
     if (amp_images_take_command(&status)) return status;
-    amp_background_wait();
     return AMP_REAL(system)(command);
 }
 

@@ -53,8 +53,11 @@ struct amp_session {
     struct amp_sidecar *sidecar;    /* of the last loaded weights; NULL: none, or in use already */
     char without_sidecar[PATH_MAX]; /* loaded weights that lack their .amp; "": none */
     size_t without_sidecar_seen;    /* their count of images when they were loaded */
-    char backup[PATH_MAX];      /* the last NAME.backup that this run loaded or saved; "": none */
-    _Atomic int64_t backup_due; /* iterations of this run until then (save.c) */
+    char backup[PATH_MAX]; /* the last NAME.backup that this run loaded or saved; "": none */
+    struct {               /* when the next one is due, by the one or the other (save.c) */
+        int64_t iteration; /* of this run */
+        double time;       /* by amp_clock_seconds */
+    } backup_due;
     char last_good[PATH_MAX]; /* the last weights that this run saved, or the backup that it loaded;
                                  "": none */
     struct amp_saved *saved;  /* per layer */

@@ -6,7 +6,6 @@
 #include "plugin/attach/feed/seed.h"
 #include "amp_observe.h"
 #include "plugin/attach/device.h"
-#include "plugin/core/files/background.h"
 #include "plugin/core/engine/layers.h"
 #include "plugin/core/files/file.h"
 #include "plugin/core/host.h"
@@ -135,7 +134,6 @@ _Noreturn void amp_ranks_exit(const char *message, int status)
 {
     fflush(stdout);
     if (!amp_group_rank()) fprintf(stderr, "darknet-amp: %s\n", message);
-    amp_background_wait();
     amp_group_leave();
     _exit(status); /* not exit: loader threads are still at work (amp_fail) */
 }

@@ -13,7 +13,6 @@
 #include "ranks.h"
 #include "save.h"
 #include "plugin/attach/interposed.h"
-#include "plugin/core/files/background.h"
 #include "plugin/core/files/checkpoint.h"
 #include "plugin/spread/group.h"
 
@@ -58,7 +57,6 @@ static void copy_folder(char to[PATH_MAX])
 static bool is_foreign(const struct amp_session *s, const char *path)
 {
     struct stat there, ours;
-    amp_background_wait();
     if (stat(path, &there)) return false;
     return !*s->backup || stat(s->backup, &ours) || there.st_ino != ours.st_ino ||
            there.st_dev != ours.st_dev;
@@ -286,36 +284,22 @@ void amp_run_unwatch(struct amp_session *s)
 
 /* ---- the end ---- */
 
-#define UNSAVED "weights are not saved: %s; what is there is whole: the files of before, or these"
-
-/* There will be another save. */
-static void report_unsaved(const char *why)
-{
-    fprintf(stderr, "darknet-amp: " UNSAVED "\n", why);
-}
-
-/* Darknet's trainers save while a batch is in hand, and do not look at what they saved: they can go
- * on while it is written. Any other program may read the file next. */
-static bool may_go_on(bool last)
-{
-    return !last && amp_batches_in_hand();
-}
-
 /* Weights that are not finite end the run. Any other failed save does not. After the last one there
  * is none, and status 0 would be a lie. */
 static void save(struct amp_session *s, const char *path, bool last)
 {
     char err[AMP_SAVE_ERR_SIZE], message[AMP_SAVE_ERR_SIZE + 100];
-    enum amp_save_result result =
-        amp_save(s, path, may_go_on(last) ? report_unsaved : NULL, err, sizeof err);
+    enum amp_save_result result = amp_save(s, path, err, sizeof err);
     if (result == AMP_SAVED) return;
     if (result == AMP_SAVE_DIVERGED) {
         amp_log_close(&s->log, &s->step.scaler);
         amp_fail(err);
     }
-    snprintf(message, sizeof message, UNSAVED, err);
+    snprintf(message, sizeof message,
+             "weights are not saved: %s; what is there is whole: the files of before, or these",
+             err);
     if (last) amp_fail(message);
-    report_unsaved(err);
+    fprintf(stderr, "darknet-amp: %s\n", message); /* there will be another save */
 }
 
 /* Every handled signal is in the list, so the last one needs no comparison. */
@@ -458,7 +442,6 @@ void amp_check_arrays(struct amp_session *s)
 void amp_run_stop(void *user, const char *message)
 {
     struct amp_session *s = user;
-    amp_background_wait();
     const char *good = s->last_good;
     char text[PATH_MAX + 1000];
     amp_log_close(&s->log, &s->step.scaler);

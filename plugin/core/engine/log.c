@@ -114,8 +114,8 @@ static void print_saving(const struct amp_log *log, double seconds)
 {
     if (seconds > 0 && log->saved > SAVING_TOO_LONG * seconds)
         fprintf(log->out,
-                "mixed precision: %sbackups held up training for %.1f %% of the time; a larger "
-                "amp_backup_every leaves out more of them\n",
+                "mixed precision: %sbackups held up training for %.1f %% of the time; "
+                "amp_backup_every=auto or a larger one leaves out more of them\n",
                 log->who, 100 * log->saved / seconds);
 }
 

@@ -72,7 +72,8 @@ void amp_log_close(struct amp_log *, const struct amp_scaler *);
 void amp_log_step(struct amp_log *, const struct amp_scaler *);
 /* Training waited so long for the images of the coming iteration, which is part of its time. */
 void amp_log_waited(struct amp_log *, double seconds);
-/* A backup held up training so long, which is part of the time of the iteration to come. */
+/* A backup held up training so long, which is part of the time of the iteration to come. Not with
+ * amp_backup_every=auto, which needs no advice. */
 void amp_log_saved(struct amp_log *, double seconds);
 /* What this iteration's exchange with other processes took: seconds of waiting until all had come,
  * seconds of adding up, which process came last, and bytes of this one that were exchanged. */

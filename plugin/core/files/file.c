@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -289,11 +288,6 @@ static int copy_bytes(const char *from, int to)
     return failed ? -1 : 0;
 }
 
-int amp_whole_fill(struct amp_whole_file *f, int from, char *err, size_t err_size)
-{
-    return copy_rest(from, f->fd) ? fail(f->temp, "cannot write", err, err_size) : 0;
-}
-
 static int copy(const char *path, const char *other, char *err, size_t err_size)
 {
     struct amp_whole_file f;
@@ -311,15 +305,6 @@ int amp_whole_keep(const char *path, const char *other, char *err, size_t err_si
     if (unlink(other) && errno != ENOENT) return fail(other, "cannot be replaced", err, err_size);
     if (!link(path, other)) return 0;
     return copy(path, other, err, err_size);
-}
-
-/* ---- files in memory ---- */
-
-int amp_memory_file(char path[AMP_MEMORY_PATH_SIZE])
-{
-    int fd = memfd_create("weights", MFD_CLOEXEC);
-    snprintf(path, AMP_MEMORY_PATH_SIZE, "/proc/self/fd/%d", fd);
-    return fd;
 }
 
 /* ---- hashes ---- */

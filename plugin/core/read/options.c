@@ -79,6 +79,7 @@ static const char *const backend_words[] = {"auto", "cpu", "cuda", NULL};
 static const char *const loader_words[] = {"fast", "darknet", NULL};
 static const char *const reduce_words[] = {"fast", "ordered", NULL};
 static const char *const wire_words[] = {"fp32", "bf16", NULL};
+static const char *const count_words[] = {"auto", NULL};
 static const char *const sidecar_words[] = {"backup", "all", "none", NULL};
 
 const char *amp_level_word(enum amp_level level)
@@ -148,12 +149,13 @@ static const struct amp_option_row rows[] = {
      "Which weights files get a `.amp` file beside them, from which training resumes exactly: the "
      "backup, best and final ones, all, or none.",
      .kind = AMP_OPTION_WORD, .offset = AT(sidecar), .words = sidecar_words},
-    {"amp_backup_every", "integer", "0 to 1000000000", "0",
-     "Of the backups that the trainer writes (a detector's every 100 iterations) leave out those "
-     "that follow the last one, or the start of a run that goes on from it, by fewer iterations "
-     "([what a save costs](stopping-and-resuming.md#saving)). Other files are written as ever. 0: "
-     "leave out none.",
-     .kind = AMP_OPTION_COUNT, .offset = AT(backup_every), .numbers = {0, MOST}},
+    {"amp_backup_every", "integer or word", "auto, or 0 to 1000000000", "auto",
+     "Write a backup at most every so many iterations; a run that goes on from one counts from its "
+     "start. auto: at most so often that saves take 1 % of the time "
+     "([what a save costs](stopping-and-resuming.md#saving)). 0: each that the trainer writes (a "
+     "detector's every 100 iterations). Other files are written as ever.",
+     .kind = AMP_OPTION_COUNT, .offset = AT(backup_every), .words = count_words,
+     .numbers = {0, MOST}},
     {"amp_log", "file name", "at most 4095 bytes", "none",
      "Write one JSON object per iteration to this file; a run that goes on from "
      "weights appends, unless -clear.",
@@ -264,6 +266,11 @@ static const struct amp_option_row rows[] = {
 static bool set_count(const struct amp_option_row *row, void *member, const char *value)
 {
     uint64_t count;
+    int word;
+    if (row->words && parse_word(value, row->words, &word)) {
+        *(int *)member = AMP_COUNT_AUTO;
+        return true;
+    }
     if (!parse_unsigned(value, MOST, &count) || (double)count < row->numbers[0] ||
         (double)count > row->numbers[1])
         return false;

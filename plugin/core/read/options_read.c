@@ -39,6 +39,7 @@ static const struct amp_options defaults = {
     .on_divergence = AMP_DIVERGENCE_STOPS,
     .backend = AMP_BACKEND_AUTO,
     .sidecar = AMP_SIDECAR_BACKUP,
+    .backup_every = AMP_COUNT_AUTO,
     .log_layers = 100,
     .bucket_mb = 25,
     .rank_timeout = 30,
