@@ -280,12 +280,54 @@ struct ampk_span {
 
 enum { AMPK_MOST_TRUTHS = 1000 }; /* per image; Darknet's yolo has room for 90, region for 30 */
 
-/* A head's report of a pass: sums over the batch. yolo and region fill all of it, the other losses
- * only cost. The counts are whole numbers. */
+/* A head's report of a pass: sums over the batch. yolo and region fill the first nine, the other
+ * losses only cost. The counts are whole numbers. A yolo head with rules also fills the last two:
+ * giou beside iou, and of the squares of delta those of the boxes' places and sizes. */
 struct ampk_loss_sums {
     float cost;
     float iou, category, object, any_object, recall, recall75;
     float count, category_count;
+    float giou, box_squares;
+};
+
+/* How a box is drawn to a truth: by the squared errors of its coordinates, or by the gradient of
+ * how much the two overlap (yolo_box.h). */
+enum ampk_box_loss { AMPK_BOX_MSE, AMPK_BOX_IOU, AMPK_BOX_GIOU, AMPK_BOX_DIOU, AMPK_BOX_CIOU };
+
+/* The rules of AlexeyAB's Darknet for a yolo head's loss, CPU and GPU alike. A p is a class's
+ * output, o objectness, m the multiplier of a truth's class (1 without multipliers); every delta
+ * points downhill.
+ *
+ *   Every box is judged: delta of o is obj_normalizer * (0 - o), and 0 if the box overlaps a truth
+ *   by more than ignore_thresh and the output of any of its classes is above .25. With
+ *   objectness_smooth it is then what is larger, obj_normalizer * (overlap - o) or as before. A box
+ *   that overlaps a truth by more than truth_thresh is drawn to it as if it had taken it, with
+ *   objectness_smooth to the square of the overlap instead of 1.
+ *   Truths, in order: each goes to the box whose anchor fits its shape best, and to all others of
+ *   the same cell whose anchors fit by more than iou_thresh. There delta of o becomes m *
+ *   obj_normalizer * (1 - o), with objectness_smooth only if it is 0 or denormal; the box's delta
+ *   grows by iou_normalizer * m * the gradient, each coordinate of an IoU kind within +-max_delta;
+ *   and classes are drawn. If the truth's class has a delta already, from another truth, it alone
+ *   is drawn again, to m * (1 - p).
+ *   With iou_thresh below 1 a box's delta is in the end divided by the number of its classes whose
+ *   delta is above 0.
+ *
+ * The cost of AMPK_BOX_MSE is the sum of the squares of delta. That of the others is iou_normalizer
+ * times the mean of 1 - iou (AMPK_BOX_GIOU: 1 - giou) over the truths' boxes, plus obj_normalizer
+ * times the squares of all deltas but those of places and sizes. A truth whose label is not below
+ * `classes` before the map is skipped. Objectness that is not finite counts as 0 in an image with a
+ * truth. */
+struct ampk_yolo_rules {
+    enum ampk_box_loss box_loss;
+    enum ampk_box_loss iou_thresh_kind; /* MSE, DIOU: as IOU, since the centres are the same */
+    float iou_thresh;                   /* 1 and above: off */
+    float iou_normalizer, obj_normalizer;
+    float cls_normalizer; /* on the truth's class, only together with multipliers */
+    float max_delta;      /* FLT_MAX: off */
+    float label_smooth_eps;
+    bool focal_loss;
+    bool objectness_smooth;
+    const float *class_multipliers; /* [classes]; NULL: none */
 };
 
 /* The yolo head. Each cell of the grid has `boxes` boxes, each of 4 coordinates, objectness and
@@ -300,6 +342,13 @@ struct ampk_yolo_head {
     int net_w, net_h;
     int truths;      /* room of an image's truth, 5 floats each: x, y, w, h, class; x = 0 ends it */
     int truths_used; /* Darknet's max: the loss reads so many of them */
+    /* The centre's output becomes scale_x_y * p - (scale_x_y - 1) / 2; 0 counts as 1. */
+    float scale_x_y;
+    /* The input has been through a logistic already, and a box's side is 4 * p^2 anchors. */
+    bool new_coords;
+    /* For the loss: NULL: Darknet's own rules, without new_coords. The struct lies in the host's
+     * memory and is read before the operation returns. */
+    const struct ampk_yolo_rules *rules;
 };
 
 /* A hierarchy of classes, as Darknet's tree; parent[i] < i, and -1 at the root. */
