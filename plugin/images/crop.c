@@ -1,0 +1,138 @@
+/* Decides where rows and columns of the result come from, what colour is around the picture, and
+ * which instruction set computes it. The arithmetic of a row is in crop_rows.c. */
+#include "crop.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "crop_rows.h"
+
+/* ---- where from ---- */
+
+static int16_t weight_of(float share)
+{
+    return (int16_t)lrintf(share * AMP_RESIZE_ONE);
+}
+
+/* Middle of place i of n between the middles of `size` places. OpenCV rounds to float only here. */
+static float middle(int i, int n, int size)
+{
+    return (float)((i + 0.5) * ((double)size / n) - 0.5);
+}
+
+/* At the ends of a row the outermost pixel counts alone. */
+static struct amp_tap column_tap(int x, int w, int size)
+{
+    float at = middle(x, w, size);
+    int first = (int)floorf(at);
+    float share = at - (float)first;
+    if (first < 0) first = 0, share = 0;
+    if (first >= size - 1) first = size - 1, share = 0;
+    return (struct amp_tap){3 * first, 3 * first + 3, weight_of(1 - share), weight_of(share)};
+}
+
+static int within(int i, int size)
+{
+    return i < 0 ? 0 : i < size ? i : size - 1;
+}
+
+/* At the ends of a column it counts twice, each part rounded. */
+static struct amp_tap row_tap(int y, int h, int size)
+{
+    float at = middle(y, h, size);
+    int first = (int)floorf(at);
+    float share = at - (float)first;
+    return (struct amp_tap){within(first, size), within(first + 1, size), weight_of(1 - share),
+                            weight_of(share)};
+}
+
+static void map(struct amp_crop_work *k)
+{
+    for (int x = 0; x < k->w; x++)
+        k->columns[k->crop->flip ? k->w - 1 - x : x] = column_tap(x, k->w, k->crop->w);
+    for (int y = 0; y < k->h; y++)
+        k->rows[y] = row_tap(y, k->h, k->crop->h);
+}
+
+/* ---- instruction sets ---- */
+
+struct functions {
+    amp_crop_function *crop;
+    amp_sum_function *sum;
+};
+
+static struct functions best_functions(void)
+{
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+        return (struct functions){amp_crop_avx512, amp_sum_avx512};
+    if (__builtin_cpu_supports("avx2")) return (struct functions){amp_crop_avx2, amp_sum_avx2};
+#endif
+    return (struct functions){amp_crop_base, amp_sum_base};
+}
+
+/* ---- all ---- */
+
+static bool reaches_over(const struct amp_crop *c, const struct amp_pixels *p)
+{
+    return c->left < 0 || c->top < 0 || c->left + c->w > p->w || c->top + c->h > p->h;
+}
+
+static bool find_mean(struct amp_crop_work *k, amp_sum_function *sum)
+{
+    uint64_t sums[3];
+    double share = 1 / ((double)k->image->w * k->image->h);
+    if (!reaches_over(k->crop, k->image)) return true;
+    uint32_t *columns = malloc((size_t)k->image->w * 3 * sizeof *columns);
+    if (!columns) return false;
+    sum(k->image, columns, sums);
+    free(columns);
+    for (int c = 0; c < 3; c++)
+        k->mean[c] = (uint8_t)lrint((double)sums[c] * share);
+    return true;
+}
+
+static bool allocate(struct amp_crop_work *k)
+{
+    size_t w = (size_t)k->w;
+    k->columns = malloc(w * sizeof *k->columns);
+    k->rows = malloc((size_t)k->h * sizeof *k->rows);
+    k->row = malloc((size_t)k->crop->w * 3 + 3);
+    k->above.values = malloc(3 * w * sizeof *k->above.values);
+    k->below.values = malloc(3 * w * sizeof *k->below.values);
+    k->bytes = malloc(3 * w);
+    return k->columns && k->rows && k->row && k->above.values && k->below.values && k->bytes;
+}
+
+static void release(struct amp_crop_work *k)
+{
+    free(k->columns);
+    free(k->rows);
+    free(k->row);
+    free(k->above.values);
+    free(k->below.values);
+    free(k->bytes);
+}
+
+bool amp_crop_picture(const struct amp_pixels *image, const struct amp_crop *crop, int w, int h,
+                      float *planes)
+{
+    struct functions f = best_functions();
+    struct amp_crop_work k = {.image = image,
+                              .crop = crop,
+                              .w = w,
+                              .h = h,
+                              .recolours =
+                                  crop->hue != 0 || crop->saturation != 1 || crop->exposure != 1,
+                              .above.row = AMP_ROW_NONE,
+                              .below.row = AMP_ROW_NONE};
+    bool memory = allocate(&k) && find_mean(&k, f.sum);
+    if (memory) {
+        map(&k);
+        f.crop(&k, planes);
+    }
+    release(&k);
+    return memory;
+}

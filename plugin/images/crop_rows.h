@@ -1,0 +1,43 @@
+/* The passes of crop.h, compiled once per instruction set. */
+#ifndef AMP_CROP_ROWS_H
+#define AMP_CROP_ROWS_H
+
+#include "crop.h"
+
+enum { AMP_RESIZE_ONE = 1 << 11 }; /* weights are in units of 1/2048 */
+
+/* What a place of the result takes from two neighbours of the cut. */
+struct amp_tap {
+    int first, second;
+    int16_t first_weight, second_weight;
+};
+
+/* A row of the cut, stretched to the result's columns: [3][w], blue, green and red, in units of
+ * 1/128 of a level. */
+struct amp_stretched {
+    int row; /* of the cut */
+    int16_t *values;
+};
+enum { AMP_ROW_NONE = -2, AMP_ROW_OUTSIDE = -1 }; /* outside the picture all are the same */
+
+struct amp_crop_work {
+    const struct amp_pixels *image;
+    const struct amp_crop *crop;
+    int w, h; /* of the result */
+    bool recolours;
+    uint8_t mean[3];         /* around the picture */
+    struct amp_tap *columns; /* [w], mirrored if crop->flip; in bytes of a row */
+    struct amp_tap *rows;    /* [h], within the cut */
+    uint8_t *row;            /* [3 * crop->w + 3]: a row of the cut, and a pixel of weight 0 */
+    struct amp_stretched above, below;
+    uint8_t *bytes; /* [3][w]: a row of the result */
+};
+
+typedef void amp_crop_function(struct amp_crop_work *, float *planes);
+amp_crop_function amp_crop_base, amp_crop_avx2, amp_crop_avx512;
+
+/* Sums of blue, green and red over all pixels. columns: [3 * image w], to work in. */
+typedef void amp_sum_function(const struct amp_pixels *, uint32_t *columns, uint64_t sums[3]);
+amp_sum_function amp_sum_base, amp_sum_avx2, amp_sum_avx512;
+
+#endif
