@@ -56,21 +56,19 @@ static void map(struct amp_crop_work *k)
 
 /* ---- instruction sets ---- */
 
-struct functions {
-    amp_crop_function *crop;
-    amp_sum_function *sum;
-};
-
-static struct functions best_functions(void)
+int amp_crop_sets(struct amp_crop_set sets[AMP_CROP_SETS])
 {
+    int count = 0;
+    sets[count++] = (struct amp_crop_set){amp_crop_base, amp_sum_base};
 #ifdef __x86_64__
     __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2"))
+        sets[count++] = (struct amp_crop_set){amp_crop_avx2, amp_sum_avx2};
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        return (struct functions){amp_crop_avx512, amp_sum_avx512};
-    if (__builtin_cpu_supports("avx2")) return (struct functions){amp_crop_avx2, amp_sum_avx2};
+        sets[count++] = (struct amp_crop_set){amp_crop_avx512, amp_sum_avx512};
 #endif
-    return (struct functions){amp_crop_base, amp_sum_base};
+    return count;
 }
 
 /* ---- all ---- */
@@ -116,10 +114,9 @@ static void release(struct amp_crop_work *k)
     free(k->bytes);
 }
 
-bool amp_crop_picture(const struct amp_pixels *image, const struct amp_crop *crop, int w, int h,
-                      float *planes)
+bool amp_crop_picture_on(const struct amp_crop_set *set, const struct amp_pixels *image,
+                         const struct amp_crop *crop, int w, int h, float *planes)
 {
-    struct functions f = best_functions();
     struct amp_crop_work k = {.image = image,
                               .crop = crop,
                               .w = w,
@@ -128,11 +125,18 @@ bool amp_crop_picture(const struct amp_pixels *image, const struct amp_crop *cro
                                   crop->hue != 0 || crop->saturation != 1 || crop->exposure != 1,
                               .above.row = AMP_ROW_NONE,
                               .below.row = AMP_ROW_NONE};
-    bool memory = allocate(&k) && find_mean(&k, f.sum);
+    bool memory = allocate(&k) && find_mean(&k, set->sum);
     if (memory) {
         map(&k);
-        f.crop(&k, planes);
+        set->crop(&k, planes);
     }
     release(&k);
     return memory;
+}
+
+bool amp_crop_picture(const struct amp_pixels *image, const struct amp_crop *crop, int w, int h,
+                      float *planes)
+{
+    struct amp_crop_set sets[AMP_CROP_SETS];
+    return amp_crop_picture_on(&sets[amp_crop_sets(sets) - 1], image, crop, w, h, planes);
 }

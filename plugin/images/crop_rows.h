@@ -40,4 +40,17 @@ amp_crop_function amp_crop_base, amp_crop_avx2, amp_crop_avx512;
 typedef void amp_sum_function(const struct amp_pixels *, uint32_t *columns, uint64_t sums[3]);
 amp_sum_function amp_sum_base, amp_sum_avx2, amp_sum_avx512;
 
+/* An instruction set. */
+struct amp_crop_set {
+    amp_crop_function *crop;
+    amp_sum_function *sum;
+};
+/* From the slowest to the best that this processor has; returns how many. */
+enum { AMP_CROP_SETS = 3 };
+int amp_crop_sets(struct amp_crop_set sets[AMP_CROP_SETS]);
+
+/* amp_crop_picture on this one. */
+bool amp_crop_picture_on(const struct amp_crop_set *, const struct amp_pixels *,
+                         const struct amp_crop *, int w, int h, float *planes);
+
 #endif
