@@ -48,10 +48,12 @@ static struct amp_tap row_tap(int y, int h, int size)
 
 static void map(struct amp_crop_work *k)
 {
-    for (int x = 0; x < k->w; x++)
-        k->columns[k->crop->flip ? k->w - 1 - x : x] = column_tap(x, k->w, k->crop->w);
-    for (int y = 0; y < k->h; y++)
-        k->rows[y] = row_tap(y, k->h, k->crop->h);
+    for (int i = 0; i < k->part.w; i++) {
+        int x = k->part.from_x + i;
+        k->columns[i] = column_tap(k->crop->flip ? k->w - 1 - x : x, k->w, k->crop->w);
+    }
+    for (int i = 0; i < k->part.h; i++)
+        k->rows[i] = row_tap(k->part.from_y + i, k->h, k->crop->h);
 }
 
 /* ---- instruction sets ---- */
@@ -94,9 +96,9 @@ static bool find_mean(struct amp_crop_work *k, amp_sum_function *sum)
 
 static bool allocate(struct amp_crop_work *k)
 {
-    size_t w = (size_t)k->w;
+    size_t w = (size_t)k->part.w;
     k->columns = malloc(w * sizeof *k->columns);
-    k->rows = malloc((size_t)k->h * sizeof *k->rows);
+    k->rows = malloc((size_t)k->part.h * sizeof *k->rows);
     k->row = malloc((size_t)k->crop->w * 3 + 3);
     k->above.values = malloc(3 * w * sizeof *k->above.values);
     k->below.values = malloc(3 * w * sizeof *k->below.values);
@@ -114,13 +116,15 @@ static void release(struct amp_crop_work *k)
     free(k->bytes);
 }
 
-bool amp_crop_picture_on(const struct amp_crop_set *set, const struct amp_pixels *image,
-                         const struct amp_crop *crop, int w, int h, float *planes)
+bool amp_crop_part_on(const struct amp_crop_set *set, const struct amp_pixels *image,
+                      const struct amp_crop *crop, int w, int h, const struct amp_part *part,
+                      float *planes)
 {
     struct amp_crop_work k = {.image = image,
                               .crop = crop,
                               .w = w,
                               .h = h,
+                              .part = *part,
                               .recolours =
                                   crop->hue != 0 || crop->saturation != 1 || crop->exposure != 1,
                               .above.row = AMP_ROW_NONE,
@@ -134,9 +138,16 @@ bool amp_crop_picture_on(const struct amp_crop_set *set, const struct amp_pixels
     return memory;
 }
 
+bool amp_crop_part(const struct amp_pixels *image, const struct amp_crop *crop, int w, int h,
+                   const struct amp_part *part, float *planes)
+{
+    struct amp_crop_set sets[AMP_CROP_SETS];
+    return amp_crop_part_on(&sets[amp_crop_sets(sets) - 1], image, crop, w, h, part, planes);
+}
+
 bool amp_crop_picture(const struct amp_pixels *image, const struct amp_crop *crop, int w, int h,
                       float *planes)
 {
-    struct amp_crop_set sets[AMP_CROP_SETS];
-    return amp_crop_picture_on(&sets[amp_crop_sets(sets) - 1], image, crop, w, h, planes);
+    struct amp_part whole = {.w = w, .h = h};
+    return amp_crop_part(image, crop, w, h, &whole, planes);
 }

@@ -15,4 +15,14 @@
 bool amp_crop_picture(const struct amp_pixels *, const struct amp_crop *, int w, int h,
                       float *planes);
 
+/* Of a result of w x h the part that begins at (from_x, from_y); it is written at (x, y). */
+struct amp_part {
+    int x, y, w, h;
+    int from_x, from_y;
+};
+
+/* The same, this part only; the rest of planes is left alone. */
+bool amp_crop_part(const struct amp_pixels *, const struct amp_crop *, int w, int h,
+                   const struct amp_part *, float *planes);
+
 #endif

@@ -73,7 +73,7 @@ static void stretch(const struct amp_crop_work *k, int y, struct amp_stretched *
 {
     if (to->row == y) return;
     cut_row(k, y);
-    stretch_columns(k->row, k->columns, k->w, to->values);
+    stretch_columns(k->row, k->columns, k->part.w, to->values);
     to->row = y;
 }
 
@@ -101,7 +101,7 @@ static void resize_row(struct amp_crop_work *k, const struct amp_tap *t)
     stretch(k, first, &k->above);
     if (second != first) stretch(k, second, &k->below);
     blend_rows(k->above.values, second != first ? k->below.values : k->above.values,
-               t->first_weight, t->second_weight, 3 * k->w, k->bytes);
+               t->first_weight, t->second_weight, 3 * k->part.w, k->bytes);
 }
 
 static void write_row(const uint8_t *restrict from, int n, float *restrict to)
@@ -180,17 +180,19 @@ static void from_hues(int n, float *restrict red, float *restrict green, float *
 void JOIN(amp_crop_, AMP_ISA)(struct amp_crop_work *k, float *planes)
 {
     size_t plane = (size_t)k->w * (size_t)k->h;
-    for (int y = 0; y < k->h; y++) {
-        float *red = planes + (size_t)y * (size_t)k->w, *green = red + plane, *blue = green + plane;
+    int w = k->part.w;
+    float *red = planes + (size_t)k->part.y * (size_t)k->w + k->part.x;
+    for (int y = 0; y < k->part.h; y++, red += k->w) {
+        float *green = red + plane, *blue = green + plane;
         resize_row(k, &k->rows[y]);
         if (k->recolours) {
-            to_hues(k->crop, k->bytes, k->w, red, green, blue);
-            from_hues(k->w, red, green, blue);
+            to_hues(k->crop, k->bytes, w, red, green, blue);
+            from_hues(w, red, green, blue);
             continue;
         }
-        write_row(k->bytes, k->w, blue);
-        write_row(k->bytes + k->w, k->w, green);
-        write_row(k->bytes + 2 * k->w, k->w, red);
+        write_row(k->bytes, w, blue);
+        write_row(k->bytes + w, w, green);
+        write_row(k->bytes + 2 * w, w, red);
     }
 }
 

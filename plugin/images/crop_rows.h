@@ -12,8 +12,8 @@ struct amp_tap {
     int16_t first_weight, second_weight;
 };
 
-/* A row of the cut, stretched to the result's columns: [3][w], blue, green and red, in units of
- * 1/128 of a level. */
+/* A row of the cut, stretched to the result's columns: [3][part.w], blue, green and red, in units
+ * of 1/128 of a level. */
 struct amp_stretched {
     int row; /* of the cut */
     int16_t *values;
@@ -23,14 +23,15 @@ enum { AMP_ROW_NONE = -2, AMP_ROW_OUTSIDE = -1 }; /* outside the picture all are
 struct amp_crop_work {
     const struct amp_pixels *image;
     const struct amp_crop *crop;
-    int w, h; /* of the result */
+    int w, h;             /* of the whole result */
+    struct amp_part part; /* of which this is computed */
     bool recolours;
     uint8_t mean[3];         /* around the picture */
-    struct amp_tap *columns; /* [w], mirrored if crop->flip; in bytes of a row */
-    struct amp_tap *rows;    /* [h], within the cut */
+    struct amp_tap *columns; /* [part.w], in bytes of a row */
+    struct amp_tap *rows;    /* [part.h], within the cut */
     uint8_t *row;            /* [3 * crop->w + 3]: a row of the cut, and a pixel of weight 0 */
     struct amp_stretched above, below;
-    uint8_t *bytes; /* [3][w]: a row of the result */
+    uint8_t *bytes; /* [3][part.w]: a row of the result */
 };
 
 typedef void amp_crop_function(struct amp_crop_work *, float *planes);
@@ -49,8 +50,9 @@ struct amp_crop_set {
 enum { AMP_CROP_SETS = 3 };
 int amp_crop_sets(struct amp_crop_set sets[AMP_CROP_SETS]);
 
-/* amp_crop_picture on this one. */
-bool amp_crop_picture_on(const struct amp_crop_set *, const struct amp_pixels *,
-                         const struct amp_crop *, int w, int h, float *planes);
+/* amp_crop_part on this one. */
+bool amp_crop_part_on(const struct amp_crop_set *, const struct amp_pixels *,
+                      const struct amp_crop *, int w, int h, const struct amp_part *,
+                      float *planes);
 
 #endif

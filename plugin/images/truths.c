@@ -19,10 +19,12 @@ static bool lies_in_picture(const struct amp_box_label *l)
            l->y - l->h / 2 <= 1;
 }
 
-/* A fraction of the picture as one of the cut. */
+/* A fraction of the picture as one of the cut. Rounded in this order: a mosaic truncates edges to
+ * whole pixels, and the last bit decides which. */
 static float move(float at, int picture, int start, int size)
 {
-    float scale = (float)picture / (float)size, shift = (float)start / (float)size;
+    float share = (float)size / (float)picture;
+    float scale = 1 / share, shift = (float)start / (float)picture / share;
     return at * scale - shift;
 }
 

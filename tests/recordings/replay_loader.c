@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/images/crop.h"
-#include "plugin/images/truths.h"
+#include "plugin/images/mix.h"
 
 enum { MOST_LABELS = 100, MOST_PICTURES = 32, MOST_N = 16 };
 
@@ -102,8 +101,7 @@ static void draw_paths(struct picture **chosen)
 /* ---- loading ---- */
 
 struct loaded {
-    float *planes;
-    float *truths;
+    float *planes, *truths;
     int count;
 };
 
@@ -117,16 +115,51 @@ static struct loaded new_loaded(const struct call *c)
     return l;
 }
 
-static void load(const struct call *c, const struct picture *p, int round, struct amp_crop *crop,
-                 struct loaded *l)
+static void free_loaded(struct loaded *l)
+{
+    free(l->planes);
+    free(l->truths);
+}
+
+/* Truths of the cut alone. */
+static void draw_cut(const struct call *c, const struct picture *p, int round,
+                     struct amp_crop *crop, struct loaded *l)
 {
     int order[MOST_LABELS];
     amp_crop_draw(&c->crop, p->pixels->w, p->pixels->h, round, &numbers, crop);
     amp_label_order_draw(p->count, &numbers, order);
     printf("crop %d %d %d %d %d %.9g %.9g %.9g\n", crop->left, crop->top, crop->w, crop->h,
            crop->flip, crop->hue, crop->saturation, crop->exposure);
-    if (!amp_crop_picture(p->pixels, crop, all.w, all.h, l->planes)) stop("no memory");
     l->count = amp_crop_truths(&c->truths, crop, p->labels, p->count, order, l->truths);
+}
+
+static void load(const struct call *c, const struct picture *p, struct loaded *l)
+{
+    struct amp_crop crop;
+    draw_cut(c, p, AMP_NO_MOSAIC, &crop, l);
+    if (!amp_crop_picture(p->pixels, &crop, all.w, all.h, l->planes)) stop("no memory");
+}
+
+static void mix_in(const struct call *c, const struct picture *p, struct loaded *l)
+{
+    struct loaded other = new_loaded(c);
+    load(c, p, &other);
+    amp_mixup_planes(l->planes, other.planes, (size_t)all.w * (size_t)all.h * 3);
+    l->count = amp_mixup_truths(&c->truths, l->truths, l->count, other.truths, other.count);
+    free_loaded(&other);
+}
+
+static void put_into_mosaic(const struct call *c, const struct picture *p, int round,
+                            const struct amp_cut *cut, struct loaded *l)
+{
+    struct amp_crop crop;
+    struct loaded other = new_loaded(c);
+    draw_cut(c, p, round, &crop, &other);
+    struct amp_part part = amp_mosaic_part(&c->truths, &crop, cut, round);
+    if (!amp_crop_part(p->pixels, &crop, all.w, all.h, &part, l->planes)) stop("no memory");
+    l->count = amp_mosaic_truths(&c->truths, &part, c->mosaic_bound, l->truths, l->count,
+                                 other.truths, other.count);
+    free_loaded(&other);
 }
 
 static void write_loaded(struct loaded *l)
@@ -141,26 +174,32 @@ static void write_loaded(struct loaded *l)
         uint16_t value = (uint16_t)lrintf(l->planes[i] * 510);
         fwrite(&value, sizeof value, 1, all.pixels);
     }
-    free(l->planes);
-    free(l->truths);
+    free_loaded(l);
 }
 
 static void run(const struct call *c)
 {
     struct amp_cut cuts[MOST_N];
     struct picture *chosen[MOST_N];
+    struct loaded l[MOST_N];
     srand(c->seed);
     struct amp_mix mix =
         amp_mix_draw((enum amp_mixing)c->mixing, all.w, all.h, all.n, &numbers, cuts);
     printf("rounds %d\n", mix.rounds);
-    if (mix.rounds > 1) return;
-    draw_paths(chosen);
-    for (int k = 0; k < all.n; k++) {
-        struct loaded l = new_loaded(c);
-        struct amp_crop crop;
-        load(c, chosen[k], AMP_NO_MOSAIC, &crop, &l);
-        write_loaded(&l);
+    for (int round = 0; round < mix.rounds; round++) {
+        draw_paths(chosen);
+        for (int k = 0; k < all.n; k++) {
+            if (round == 0) l[k] = new_loaded(c);
+            if (mix.mixing == AMP_MIX_MOSAIC)
+                put_into_mosaic(c, chosen[k], round, &cuts[k], &l[k]);
+            else if (round == 0)
+                load(c, chosen[k], &l[k]);
+            else
+                mix_in(c, chosen[k], &l[k]);
+        }
     }
+    for (int k = 0; k < all.n; k++)
+        write_loaded(&l[k]);
 }
 
 static bool read_call(struct call *c)
