@@ -233,4 +233,32 @@ AMP_TEST(nothing_changes_nothing)
     check_planes(planes, &p, true);
 }
 
+/* A part is what the whole has there, and nothing else is touched. */
+AMP_TEST(parts)
+{
+    static struct picture p;
+    static float whole[3 * MOST_SIDE * MOST_SIDE], part[3 * MOST_SIDE * MOST_SIDE];
+    for (int round = 0; round < 60; round++) {
+        random_picture(&p);
+        struct amp_crop c = random_crop(&p, round % 2);
+        int w = random_in(2, MOST_SIDE), h = random_in(2, MOST_SIDE), wrong = 0;
+        struct amp_part t = {.w = random_in(1, w), .h = random_in(1, h)};
+        t.x = random_in(0, w - t.w);
+        t.y = random_in(0, h - t.h);
+        t.from_x = random_in(0, w - t.w);
+        t.from_y = random_in(0, h - t.h);
+        for (int i = 0; i < 3 * w * h; i++)
+            part[i] = -1;
+        REQUIRE(amp_crop_picture(&p.pixels, &c, w, h, whole));
+        REQUIRE(amp_crop_part(&p.pixels, &c, w, h, &t, part));
+        for (int i = 0; i < 3 * w * h; i++) {
+            int x = i % w - t.x, y = i / w % h - t.y, plane = i / (w * h);
+            bool inside = x >= 0 && x < t.w && y >= 0 && y < t.h;
+            int from = (plane * h + y + t.from_y) * w + x + t.from_x;
+            wrong += part[i] != (inside ? whole[from] : -1);
+        }
+        CHECK_INT(wrong, 0);
+    }
+}
+
 AMP_TEST_MAIN
