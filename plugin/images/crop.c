@@ -9,9 +9,10 @@
 
 /* ---- where from ---- */
 
-static int16_t weight_of(float share)
+/* In units of 1/2048. */
+static float weight_of(float share)
 {
-    return (int16_t)lrintf(share * AMP_RESIZE_ONE);
+    return rintf(share * AMP_RESIZE_ONE);
 }
 
 /* Middle of place i of n between the middles of `size` places. OpenCV rounds to float only here. */
@@ -20,15 +21,17 @@ static float middle(int i, int n, int size)
     return (float)((i + 0.5) * ((double)size / n) - 0.5);
 }
 
-/* At the ends of a row the outermost pixel counts alone. */
-static struct amp_tap column_tap(int x, int w, int size)
+/* Place x of w, in a row of `size` pixels. At its ends the outermost pixel counts alone. */
+static void map_column(int x, int w, int size, int i, struct amp_column_taps *t)
 {
     float at = middle(x, w, size);
     int first = (int)floorf(at);
     float share = at - (float)first;
     if (first < 0) first = 0, share = 0;
     if (first >= size - 1) first = size - 1, share = 0;
-    return (struct amp_tap){3 * first, 3 * first + 3, weight_of(1 - share), weight_of(share)};
+    t->byte[i] = 3 * first;
+    t->first_weight[i] = weight_of(1 - share);
+    t->second_weight[i] = weight_of(share);
 }
 
 static int within(int i, int size)
@@ -36,21 +39,21 @@ static int within(int i, int size)
     return i < 0 ? 0 : i < size ? i : size - 1;
 }
 
-/* At the ends of a column it counts twice, each part rounded. */
-static struct amp_tap row_tap(int y, int h, int size)
+/* At the ends of a column the outermost pixel counts twice, each part rounded. */
+static struct amp_row_tap row_tap(int y, int h, int size)
 {
     float at = middle(y, h, size);
     int first = (int)floorf(at);
     float share = at - (float)first;
-    return (struct amp_tap){within(first, size), within(first + 1, size), weight_of(1 - share),
-                            weight_of(share)};
+    return (struct amp_row_tap){within(first, size), within(first + 1, size),
+                                (int16_t)weight_of(1 - share), (int16_t)weight_of(share)};
 }
 
 static void map(struct amp_crop_work *k)
 {
     for (int i = 0; i < k->part.w; i++) {
         int x = k->part.from_x + i;
-        k->columns[i] = column_tap(k->crop->flip ? k->w - 1 - x : x, k->w, k->crop->w);
+        map_column(k->crop->flip ? k->w - 1 - x : x, k->w, k->crop->w, i, &k->columns);
     }
     for (int i = 0; i < k->part.h; i++)
         k->rows[i] = row_tap(k->part.from_y + i, k->h, k->crop->h);
@@ -94,26 +97,25 @@ static bool find_mean(struct amp_crop_work *k, amp_sum_function *sum)
     return true;
 }
 
-static bool allocate(struct amp_crop_work *k)
+/* One block of memory, the widest things first. */
+static void *allocate(struct amp_crop_work *k)
 {
-    size_t w = (size_t)k->part.w;
-    k->columns = malloc(w * sizeof *k->columns);
-    k->rows = malloc((size_t)k->part.h * sizeof *k->rows);
-    k->row = malloc((size_t)k->crop->w * 3 + 3);
-    k->above.values = malloc(3 * w * sizeof *k->above.values);
-    k->below.values = malloc(3 * w * sizeof *k->below.values);
-    k->bytes = malloc(3 * w);
-    return k->columns && k->rows && k->row && k->above.values && k->below.values && k->bytes;
-}
-
-static void release(struct amp_crop_work *k)
-{
-    free(k->columns);
-    free(k->rows);
-    free(k->row);
-    free(k->above.values);
-    free(k->below.values);
-    free(k->bytes);
+    size_t w = (size_t)k->part.w, h = (size_t)k->part.h, row = (size_t)k->crop->w * 3 + 4;
+    size_t words = 5 * w * 4 + h * sizeof *k->rows, halves = 2 * 3 * w * 2, bytes = 3 * w + row;
+    char *block = malloc(words + halves + bytes);
+    if (!block) return NULL;
+    struct amp_column_taps *t = &k->columns;
+    t->byte = (int *)block;
+    t->first_weight = (float *)(t->byte + w);
+    t->second_weight = t->first_weight + w;
+    t->first = (uint32_t *)(t->second_weight + w);
+    t->second = t->first + w;
+    k->rows = (struct amp_row_tap *)(t->second + w);
+    k->above.values = (int16_t *)(k->rows + h);
+    k->below.values = k->above.values + 3 * w;
+    k->bytes = (uint8_t *)(k->below.values + 3 * w);
+    k->row = k->bytes + 3 * w;
+    return block;
 }
 
 bool amp_crop_part_on(const struct amp_crop_set *set, const struct amp_pixels *image,
@@ -129,12 +131,13 @@ bool amp_crop_part_on(const struct amp_crop_set *set, const struct amp_pixels *i
                                   crop->hue != 0 || crop->saturation != 1 || crop->exposure != 1,
                               .above.row = AMP_ROW_NONE,
                               .below.row = AMP_ROW_NONE};
-    bool memory = allocate(&k) && find_mean(&k, set->sum);
+    void *block = allocate(&k);
+    bool memory = block && find_mean(&k, set->sum);
     if (memory) {
         map(&k);
         set->crop(&k, planes);
     }
-    release(&k);
+    free(block);
     return memory;
 }
 

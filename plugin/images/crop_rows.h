@@ -6,10 +6,17 @@
 
 enum { AMP_RESIZE_ONE = 1 << 11 }; /* weights are in units of 1/2048 */
 
-/* What a place of the result takes from two neighbours of the cut. */
-struct amp_tap {
+/* What a row of the result takes from two rows of the cut. */
+struct amp_row_tap {
     int first, second;
     int16_t first_weight, second_weight;
+};
+
+/* What each of [part.w] columns takes from two neighbours in a row of the cut. */
+struct amp_column_taps {
+    int *byte;                           /* where the first of them begins */
+    float *first_weight, *second_weight; /* whole numbers */
+    uint32_t *first, *second; /* their pixels: bytes blue, green, red, another from the lowest up */
 };
 
 /* A row of the cut, stretched to the result's columns: [3][part.w], blue, green and red, in units
@@ -26,10 +33,10 @@ struct amp_crop_work {
     int w, h;             /* of the whole result */
     struct amp_part part; /* of which this is computed */
     bool recolours;
-    uint8_t mean[3];         /* around the picture */
-    struct amp_tap *columns; /* [part.w], in bytes of a row */
-    struct amp_tap *rows;    /* [part.h], within the cut */
-    uint8_t *row;            /* [3 * crop->w + 3]: a row of the cut, and a pixel of weight 0 */
+    uint8_t mean[3]; /* around the picture */
+    struct amp_column_taps columns;
+    struct amp_row_tap *rows; /* [part.h], within the cut */
+    uint8_t *row;             /* [3 * crop->w + 4]: a row of the cut, and a pixel of weight 0 */
     struct amp_stretched above, below;
     uint8_t *bytes; /* [3][part.w]: a row of the result */
 };
