@@ -90,8 +90,7 @@ static void clip(struct span *s, int side)
 static bool stays(const struct span *s, int side)
 {
     struct ends e = ends_of(s, side);
-    return e.start >= 0 && e.end <= side && s->at > 0 && s->at < 1 && s->size < 1 &&
-           s->size > 1 / (float)side;
+    return e.start >= 0 && e.end <= side && s->at > 0 && s->at < 1 && s->size > 1 / (float)side;
 }
 
 static struct span move(float at, float size, int pixels, int side)
