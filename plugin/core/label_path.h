@@ -16,16 +16,13 @@ int amp_label_path(const char *image_path, char *label_path, size_t label_path_s
                    size_t err_size);
 
 /* With the rules of AlexeyAB's Darknet: where to look, in this order; the first file that is there
- * counts. */
-enum amp_label_place {
-    AMP_LABELS_BESIDE, /* the image's path, ending in .txt */
-    AMP_LABELS_FORK,   /* blanks at the end are cut off; the first /images/train2014/, val2014,
-                        * train2017,   val2017 is under /labels/, the first /JPEGImages/ is /labels/;
-                        * the ending .jpg,   .jpeg, .png, .bmp, .tiff, all also in capitals, or .ppm is
-                        * .txt */
-    AMP_LABELS_STOCK,  /* amp_label_path */
-    AMP_LABEL_PLACES
-};
+ * counts.
+ *   beside: the image's path, its ending replaced by .txt
+ *   fork:   blanks at the end are cut off; the first /images/train2014/, and likewise val2014,
+ *           train2017, val2017, is under /labels/; the first /JPEGImages/ is /labels/; the ending
+ *           .jpg, .jpeg, .png, .bmp, .tiff, all also in capitals, or .ppm is .txt
+ *   stock:  amp_label_path */
+enum amp_label_place { AMP_LABELS_BESIDE, AMP_LABELS_FORK, AMP_LABELS_STOCK, AMP_LABEL_PLACES };
 
 /* False: there is none (the path is too long, or has no such ending); label_path is of no use then.
  * Two places may be the same. */
