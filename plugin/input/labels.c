@@ -1,6 +1,6 @@
-/* Decides where an image's labels are, and which lines of a label file are good. It must not open
- * images or call Darknet. Darknet reads labels with fscanf, stops at the first surprise and trains
- * on what it has; here every such line is a fault, named with file and line. */
+/* Decides which lines of a label file are good. It must not open images or call Darknet. Darknet
+ * reads labels with fscanf, stops at the first surprise and trains on what it has; here every such
+ * line is a fault, named with file and line. */
 
 #define _GNU_SOURCE
 #include "labels.h"
@@ -16,49 +16,6 @@
 
 #include "plugin/core/files/file.h"
 #include "plugin/core/read/text.h"
-
-/* ---- the path ---- */
-
-/* -1: the result is too long. Darknet replaces the first match too, wherever in the path it is. */
-static int replace_first(char *text, size_t size, const char *from, const char *to)
-{
-    char *at = strstr(text, from);
-    if (!at) return 0;
-    const char *rest = at + strlen(from);
-    size_t rest_size = strlen(rest) + 1;
-    if ((size_t)(at - text) + strlen(to) + rest_size > size) return -1;
-    memmove(at + strlen(to), rest, rest_size);
-    memcpy(at, to, strlen(to));
-    return 0;
-}
-
-int amp_label_path(const char *image_path, char *label_path, size_t label_path_size, char *err,
-                   size_t err_size)
-{
-    /* Darknet's own list, in its order (fill_truth_detection); one step may undo what a user meant
-     * by a folder name, and then Darknet does so as well. */
-    static const char *const steps[][2] = {
-        {"images", "labels"}, {"JPEGImages", "labels"}, {"raw", "labels"}, {".jpg", ".txt"},
-        {".png", ".txt"},     {".JPG", ".txt"},         {".JPEG", ".txt"},
-    };
-    int failed = snprintf(label_path, label_path_size, "%s", image_path) >= (int)label_path_size;
-    for (size_t i = 0; !failed && i < sizeof steps / sizeof *steps; i++)
-        failed = replace_first(label_path, label_path_size, steps[i][0], steps[i][1]);
-    if (failed) {
-        snprintf(err, err_size, "%.80s...: the label path is longer than %zu bytes", image_path,
-                 label_path_size - 1);
-        return -1;
-    }
-    /* Darknet would read the image file as labels. */
-    if (strcmp(label_path, image_path) == 0) {
-        snprintf(
-            err, err_size,
-            "%s: Darknet's rule gives no label file (it replaces .jpg .png .JPG .JPEG by .txt)",
-            image_path);
-        return -1;
-    }
-    return 0;
-}
 
 /* ---- the file ---- */
 

@@ -1,5 +1,5 @@
-/* Darknet's label files (their place and their contents) and lists of images. Opens no image. Pure
- * C.
+/* Darknet's label files and lists of images; where label files are: plugin/core/read/label_path.h. Opens
+ * no image. Pure C.
  *
  * One object per line: "class x y width height", the box's centre and size as fractions of the
  * image. An empty file is a valid image without objects. Darknet reads with fscanf up to the first
@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define AMP_LABEL_PATH_MAX 4096 /* Darknet's buffer */
+#include "plugin/core/read/label_path.h"
+
 #define AMP_LABEL_FILE_MAX (16 << 20)
 #define AMP_LABEL_BOX_MAX  2.0 /* a coordinate beyond +-2 images is not a fraction of the image */
 
@@ -29,14 +30,6 @@ struct amp_labels {
 
 /* Receives one message per fault, without newline. */
 typedef void amp_tell(void *context, const char *message);
-
-/* The label file of an image by Darknet's rule (fill_truth_detection): in this order the first
- * "images" becomes "labels", the first "JPEGImages" "labels", the first "raw" "labels", and the
- * first ".jpg", ".png", ".JPG", ".JPEG" each ".txt". 0, or -1 with text in err: the path is too
- * long, or the rule leaves it as it is (".jpeg", ".bmp" outside a folder "images"), so that Darknet
- * would read the image as its own labels. */
-int amp_label_path(const char *image_path, char *label_path, size_t label_path_size, char *err,
-                   size_t err_size);
 
 /* Replaces labels (zero-initialised, or from an earlier call) by the file's rows. 0, or -1 after
  * telling every fault: file missing, unreadable or above AMP_LABEL_FILE_MAX bytes, a line that has

@@ -1,60 +1,10 @@
-/* Label files: Darknet's rule for their path, and what is read and refused in them. */
+/* Label files: what is read and refused in them. Their paths: ../core/test_label_path.c. */
 
 #include <unistd.h>
 
 #include "tests/rig/harness.h"
 
 #include "plugin/input/labels.h"
-
-/* ---- the path ---- */
-
-static void check_path(const char *image, const char *expected)
-{
-    char path[AMP_LABEL_PATH_MAX], err[5000] = "";
-    int failed = amp_label_path(image, path, sizeof path, err, sizeof err);
-    if (failed) TEST_FAIL("%s: %s", image, err);
-    if (!failed) CHECK_STR(path, expected);
-}
-
-/* Expected: what Darknet's find_replace chain gives. */
-AMP_TEST(path_rule)
-{
-    check_path("data/images/a.jpg", "data/labels/a.txt");
-    check_path("VOC/JPEGImages/000001.jpg", "VOC/labels/000001.txt");
-    check_path("set/raw/x.png", "set/labels/x.txt");
-    check_path("images/a.JPG", "labels/a.txt");
-    check_path("images/a.JPEG", "labels/a.txt");
-    check_path("a.jpg", "a.txt");
-    check_path("images/a.jpeg",
-               "labels/a.jpeg"); /* no rule for .jpeg: a missing file, told later */
-}
-
-AMP_TEST(path_rule_replaces_the_first_occurrence_only)
-{
-    check_path("images_old/images/a.jpg", "labels_old/images/a.txt");
-    check_path("images/a.jpg.jpg", "labels/a.txt.jpg");
-    check_path("images/raw/JPEGImages/b.png", "labels/labels/labels/b.txt");
-    check_path("images/draw.png", "labels/dlabels.txt"); /* Darknet does this too */
-    check_path("images/a.jpg.png", "labels/a.txt.txt");
-}
-
-static void check_no_path(const char *image, size_t size, const char *what)
-{
-    char path[AMP_LABEL_PATH_MAX], err[5000] = "";
-    CHECK_INT(amp_label_path(image, path, size, err, sizeof err), -1);
-    if (!strstr(err, what)) TEST_FAIL("\"%s\" does not say \"%s\"", err, what);
-}
-
-AMP_TEST(path_rule_refuses)
-{
-    check_no_path("pictures/a.jpeg", AMP_LABEL_PATH_MAX,
-                  "pictures/a.jpeg: Darknet's rule gives no");
-    check_no_path("pictures/a.jpg", 14, "longer than 13 bytes");
-    check_no_path("set/raw/a.jpg", 16,
-                  "longer than 15 bytes"); /* fits only before "labels" is put in */
-    char path[17], err[300];
-    CHECK_INT(amp_label_path("set/raw/a.jpg", path, sizeof path, err, sizeof err), 0);
-}
 
 /* ---- the file ---- */
 
