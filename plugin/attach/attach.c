@@ -93,7 +93,7 @@ static struct amp_session *read_session(const char *cfg_path)
     if (s->options.mixed_precision) {
         if (amp_named_files_check_here(s->cfg, err, sizeof err)) amp_fail(err);
         s->desc = amp_net_describe(s->cfg, 0, 0, true, err, sizeof err);
-        if (!s->desc) amp_fail(err);
+        if (!s->desc || amp_net_check_dialect(s->cfg, s->desc, err, sizeof err)) amp_fail(err);
         /* A variant's network measures, on one process. */
         if (!amp_cfg_is_variant(cfg_path)) amp_ranks_start(&s->options);
     }

@@ -177,7 +177,7 @@ static void read_cfg(struct checker *k, const char *path)
     check_log(k);
     /* At the cfg's own size; check_train_net.c tries the sizes of random=1. */
     k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
-    if (!k->net) tell(k, err);
+    if (!k->net || amp_net_check_dialect(k->cfg, k->net, err, sizeof err)) tell(k, err);
 }
 
 /* ---- classes ---- */

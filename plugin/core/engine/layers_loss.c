@@ -280,12 +280,11 @@ const struct amp_executor amp_exec_softmax = {create_softmax, forward_softmax, b
 
 /* ---- yolo ---- */
 
-/* Darknet makes room for AMP_YOLO_TRUTHS labels whatever max= says, but its loss looks at no more
+/* Stock makes room for AMP_YOLO_TRUTHS labels whatever max= says, but its loss looks at no more
  * than max. */
 static struct ampk_yolo_head describe_yolo(const struct amp_graph *g, int i)
 {
     const struct amp_layer_desc *l = &g->net->layers[i];
-    int max = l->max_boxes;
     return (struct ampk_yolo_head){.boxes = l->num,
                                    .anchors = l->total,
                                    .classes = l->classes,
@@ -293,8 +292,9 @@ static struct ampk_yolo_head describe_yolo(const struct amp_graph *g, int i)
                                    .truth_thresh = l->loss.truth_thresh,
                                    .net_w = g->net->w,
                                    .net_h = g->net->h,
-                                   .truths = AMP_YOLO_TRUTHS,
-                                   .truths_used = max < AMP_YOLO_TRUTHS ? max : AMP_YOLO_TRUTHS};
+                                   .truths = l->truths,
+                                   .truths_used =
+                                       l->max_boxes < l->truths ? l->max_boxes : l->truths};
 }
 
 static int create_yolo(struct amp_graph *g, int i, char *err, size_t err_size)

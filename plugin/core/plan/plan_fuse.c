@@ -142,7 +142,8 @@ static bool is_slice(const struct planner *pl, int j, int source)
 {
     const struct amp_layer_desc *l = &pl->net->layers[j];
     const struct amp_plan_layer *p = &pl->plan->layers[j];
-    if (source < 0 || l->groups > 1 || !can_be_slice(pl, source)) return false;
+    if (source < 0 || !can_be_slice(pl, source)) return false;
+    if (l->groups > 1) return false; /* it reads a part of what the source writes */
     /* For a second reader the tensor has to be dense. */
     if (readers(pl->plan, pl->net, source) != 1 && !is_alias(pl, j)) return false;
     const struct amp_layer_desc *from = &pl->net->layers[source];

@@ -74,6 +74,7 @@ static void print_synced(const struct amp_plan *plan, FILE *f)
 
 void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
+    if (net->dialect == AMP_DIALECT_FORK) fprintf(f, "rules: fork (%s)\n", net->dialect_reason);
     fprintf(f, "mixed precision plan: %s", plan->dtype);
     if (plan->dtype_reason) fprintf(f, " (amp_dtype=auto: %s)", plan->dtype_reason);
     if (plan->level)
@@ -95,7 +96,13 @@ void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net,
 
 void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
-    fprintf(f, "{\"precision\": \"%s\", \"precision_reason\": ", plan->dtype);
+    fputc('{', f);
+    if (net->dialect == AMP_DIALECT_FORK) {
+        fputs("\"rules\": \"fork\", \"rules_reason\": ", f);
+        amp_json_string(f, net->dialect_reason);
+        fputs(", ", f);
+    }
+    fprintf(f, "\"precision\": \"%s\", \"precision_reason\": ", plan->dtype);
     if (plan->dtype_reason)
         amp_json_string(f, plan->dtype_reason);
     else
