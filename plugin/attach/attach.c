@@ -336,6 +336,15 @@ static int attach(struct amp_session *s, network *net)
     return 1;
 }
 
+/* Darknet has made another network than such a cfg describes, and would run one in its own way. */
+static void refuse_other_rules(const struct amp_session *s)
+{
+    if (s && s->desc && s->desc->dialect != AMP_DIALECT_STOCK)
+        amp_fail("a cfg that follows the other Darknets' rules must be parsed with the plugin, and "
+                 "its network stays attached: start the program with "
+                 "LD_PRELOAD=libdarknet_amp.so");
+}
+
 /* For amp_attach: the network was parsed without us. Attaching twice does nothing. */
 static int attach_to(network *net, const char *cfg_path)
 {
@@ -344,6 +353,7 @@ static int attach_to(network *net, const char *cfg_path)
     count_attachment(cfg_path);
     make_loadable(net);
     struct amp_session *s = read_session(cfg_path);
+    refuse_other_rules(s);
     if (s && s->options.seeded && !amp_seed_reaches_darknet())
         amp_fail("seed: the random numbers of this Darknet do not pass through the plugin; start "
                  "the program with LD_PRELOAD=libdarknet_amp.so, or remove the key");
@@ -352,7 +362,7 @@ static int attach_to(network *net, const char *cfg_path)
 
 /* Loader and group hold the network's address also if it has no session (seed alone), so they
  * forget it in any case. */
-static int detach_from(network *net)
+int amp_network_detach(network *net)
 {
     struct amp_session *s = amp_session_of(net->layers);
     amp_batches_forget(net);
@@ -379,7 +389,7 @@ network *amp_network_parse(char *filename)
         file = amp_stand_in_cfg(s, filename, amp_ranks_subdivisions(s), &variant);
     }
     const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
-    amp_seed_enter_parse(seed, false);
+    amp_seed_enter_parse(seed, s && s->desc && s->desc->dialect != AMP_DIALECT_STOCK);
     if (s) amp_session_defer(s);
     enum amp_memory_use before = amp_memory_set_use(AMP_MEMORY_PARSE);
     amp_memory_parse(s ? s->cfg : NULL);
@@ -398,7 +408,7 @@ network *amp_network_parse(char *filename)
 #endif
     count_attachment(filename);
     make_loadable(net);
-    if (s && s->desc) amp_stand_in_hide(s->desc, net);
+    if (s && s->desc) amp_stand_in_complete(s->desc, net);
     if (s) attach(s, net);
     return net;
 }
@@ -447,8 +457,9 @@ int amp_detach(network *net)
 {
     amp_ending_enter();
     struct amp_session *s = amp_session_of(net->layers);
+    refuse_other_rules(s);
     int gpu = s ? amp_gpu_enter(s) : -1;
-    int detached = detach_from(net);
+    int detached = amp_network_detach(net);
     amp_gpu_leave(gpu);
     amp_ending_leave();
     return detached;

@@ -58,7 +58,7 @@ static struct amp_yolo_output output_of(const layer *l, const struct amp_yolo_de
                                     .new_coords = y->new_coords};
 }
 
-static int read_boxes(const struct amp_yolo_output *head, const struct amp_yolo_picture *picture,
+static int give_boxes(const struct amp_yolo_output *head, const struct amp_yolo_picture *picture,
                       float thresh, int relative, detection *found)
 {
     struct amp_centre_box b;
@@ -90,10 +90,14 @@ int amp_boxes_of_yolo(layer l, int w, int h, int net_w, int net_h, float thresh,
         AMP_REAL(get_yolo_detections)(l, w, h, net_w, net_h, INFINITY, map, relative, found);
     struct amp_yolo_output head = output_of(&l, last, net_w, net_h);
     struct amp_yolo_picture picture = {w, h, letterbox};
-    return read_boxes(&head, &picture, thresh, relative, found);
+    return give_boxes(&head, &picture, thresh, relative, found);
 }
 
 /* ---- suppression ---- */
+
+static const enum amp_nms_kind kinds[] = {[AMP_BOX_NMS_DEFAULT] = AMP_NMS_DEFAULT,
+                                          [AMP_BOX_NMS_GREEDY] = AMP_NMS_GREEDY,
+                                          [AMP_BOX_NMS_DIOU] = AMP_NMS_DIOU};
 
 void amp_boxes_nms_sort(detection *found, int n, int classes, float thresh)
 {
@@ -102,7 +106,7 @@ void amp_boxes_nms_sort(detection *found, int n, int classes, float thresh)
         AMP_REAL(do_nms_sort)(found, n, classes, thresh);
         return;
     }
-    struct amp_nms nms = {last->nms, thresh, last->beta_nms};
+    struct amp_nms nms = {kinds[last->nms_kind], thresh, last->beta_nms};
     struct amp_nms_row *rows = amp_allocate((size_t)n, sizeof *rows);
     detection *sorted = amp_allocate((size_t)n, sizeof *sorted);
     int *order = amp_allocate((size_t)n, sizeof *order);

@@ -1,5 +1,5 @@
-/* What Darknet's parser is given where it would make another network than the cfg's: a cfg in
- * memory with sections that stand in for those it does not know.
+/* What Darknet's parser is given where it would make another network than the cfg's, or complain
+ * about keys that only the other Darknets know: a cfg in memory.
  *
  * A [route] that takes a part of its sources' channels (groups=) becomes a 1x1 convolution with as
  * many filters: the same place in the net, the same output, no other layer's index moves. When the
@@ -15,9 +15,12 @@
 char *amp_stand_in_cfg(const struct amp_session *, char *file, int subdivisions,
                        struct amp_cfg_variant *variant);
 
-/* Call when Darknet has made the network, and after it has resized it. */
-void amp_stand_in_hide(const struct amp_net_desc *, network *);
-/* Call before Darknet resizes it. */
+/* Call when Darknet has made the network: also makes room for as many truths as the cfg asks for,
+ * which Darknet does not look at. */
+void amp_stand_in_complete(const struct amp_net_desc *, network *);
+
+/* Call before Darknet resizes it, and afterwards. */
 void amp_stand_in_show(const struct amp_net_desc *, network *);
+void amp_stand_in_hide(const struct amp_net_desc *, network *);
 
 #endif

@@ -280,7 +280,7 @@ AMP_TEST(numbers_of_a_head)
     CHECK_INT(y->iou_thresh_kind, AMP_BOX_GIOU);
     CHECK_INT(y->nms_kind, AMP_BOX_NMS_DIOU);
     CHECK(y->iou_normalizer == .07f && y->obj_normalizer == .4f && y->cls_normalizer == .5f);
-    CHECK(y->delta_normalizer == 1 && y->max_delta == 2 && y->iou_thresh == .2f);
+    CHECK(y->max_delta == 2 && y->iou_thresh == .2f);
     CHECK(y->scale_x_y == 1.05f && y->new_coords && y->label_smooth_eps == .1f);
     CHECK(y->focal_loss && y->objectness_smooth && y->beta_nms == .7f);
     CHECK(y->jitter == .1f && y->resize == 1.5f && y->random == 1.2f);
