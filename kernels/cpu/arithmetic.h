@@ -1,5 +1,5 @@
-/* The arithmetic of activations and of batch-norm on vectors. All loops use these functions, so
- * that each value has the same bits wherever it is computed.
+/* The arithmetic of exponentials, activations and batch-norm on vectors. All loops use these
+ * functions, so that each value has the same bits wherever it is computed.
  *
  * AMPK_WITH_ACTIVATION instantiates a loop over elements once for each activation that nets use
  * most, which is a few vector instructions, and once for all others, which go through scalar code.
@@ -12,6 +12,26 @@
 #include "kernels/activation.h"
 
 #include <math.h>
+
+/* ---- exponentials ---- */
+
+/* exp(x) with a relative error below 2e-7, where it is a normal number: x = n*ln(2) + r, and a
+ * polynomial of r (the first terms of its series, for |r| <= ln(2)/2). */
+AMPK_INLINE ampk_vec ampk_vec_exp(ampk_vec x)
+{
+    const ampk_vec most = ampk_vec_set(88), least = ampk_vec_set(-87);
+    x = ampk_vec_if_greater(x, most, most, ampk_vec_if_greater(least, x, least, x));
+    /* Adding 1.5 * 2^23 rounds to a whole number. */
+    const ampk_vec whole = ampk_vec_set(12582912.f);
+    ampk_vec n = ampk_vec_fma(x, ampk_vec_set(1.44269504f), whole) - whole;
+    ampk_vec r = ampk_vec_fma(n, ampk_vec_set(-0.693359375f), x);
+    r = ampk_vec_fma(n, ampk_vec_set(2.12194440e-4f), r);
+    static const float series[] = {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 1.f / 2, 1, 1};
+    ampk_vec sum = ampk_vec_set(1.f / 5040);
+    for (size_t k = 0; k < sizeof series / sizeof *series; k++)
+        sum = ampk_vec_fma(sum, r, ampk_vec_set(series[k]));
+    return ampk_vec_times_power(sum, n);
+}
 
 /* ---- activations ---- */
 

@@ -37,31 +37,13 @@ static int anchor_of(const struct head *h, size_t box)
 
 /* ---- activations ---- */
 
-/* exp(x) with a relative error below 2e-7, where it is a normal number: x = n*ln(2) + r, and a
- * polynomial of r (the first terms of its series, for |r| <= ln(2)/2). */
-AMPK_INLINE ampk_vec exponential(ampk_vec x)
-{
-    const ampk_vec most = ampk_vec_set(88), least = ampk_vec_set(-87);
-    x = ampk_vec_if_greater(x, most, most, ampk_vec_if_greater(least, x, least, x));
-    /* Adding 1.5 * 2^23 rounds to a whole number. */
-    const ampk_vec whole = ampk_vec_set(12582912.f);
-    ampk_vec n = ampk_vec_fma(x, ampk_vec_set(1.44269504f), whole) - whole;
-    ampk_vec r = ampk_vec_fma(n, ampk_vec_set(-0.693359375f), x);
-    r = ampk_vec_fma(n, ampk_vec_set(2.12194440e-4f), r);
-    static const float series[] = {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 1.f / 2, 1, 1};
-    ampk_vec sum = ampk_vec_set(1.f / 5040);
-    for (size_t k = 0; k < sizeof series / sizeof *series; k++)
-        sum = ampk_vec_fma(sum, r, ampk_vec_set(series[k]));
-    return ampk_vec_times_power(sum, n);
-}
-
 static uint32_t activate_plane(const float *x, size_t n, bool logistic, float *out)
 {
     ampk_vec_amax largest = ampk_vec_amax_zero();
     const ampk_vec one = ampk_vec_set(1), zero = ampk_vec_set(0);
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec v = ampk_vec_load(x, i, AMPK_FP32, n - i);
-        if (logistic) v = one / (one + exponential(zero - v));
+        if (logistic) v = one / (one + ampk_vec_exp(zero - v));
         ampk_vec_store_amax(out, i, AMPK_FP32, n - i, v, &largest);
     }
     return ampk_vec_amax_get(largest);
@@ -144,8 +126,8 @@ AMPK_INLINE struct boxes boxes_at(const struct head *h, const float *x, int anch
     ampk_vec column = ampk_vec_load(lane, 0, AMPK_FP32, AMPK_LANES) + ampk_vec_set((float)i);
     ampk_vec cx = (column + v[0]) / ampk_vec_set((float)h->w);
     ampk_vec cy = (ampk_vec_set((float)j) + v[1]) / ampk_vec_set((float)h->h);
-    ampk_vec w = exponential(v[2]) * ampk_vec_set(size[0] / (float)h->o->net_w);
-    ampk_vec height = exponential(v[3]) * ampk_vec_set(size[1] / (float)h->o->net_h);
+    ampk_vec w = ampk_vec_exp(v[2]) * ampk_vec_set(size[0] / (float)h->o->net_w);
+    ampk_vec height = ampk_vec_exp(v[3]) * ampk_vec_set(size[1] / (float)h->o->net_h);
     return (struct boxes){cx - w * half, cx + w * half, cy - height * half, cy + height * half,
                           w * height};
 }
