@@ -134,7 +134,7 @@ struct ampk_bn_statistics {
 
 /* Other processes that run batch-norm of the same layer at the same time, over as many values each:
  * all of them together are the batch. mean replaces n floats, backend memory, by their means over
- * the processes, the same bits in each. */
+ * the processes, the same bits in each. By zeros it makes constants of the statistics. */
 struct ampk_bn_peers {
     void (*mean)(void *user, float *x, size_t n);
     void *user;
@@ -147,7 +147,7 @@ struct ampk_batchnorm {
     enum ampk_bn_rule rule;
     /* For backward; NULL: none. It goes on with the means over the processes of its sums of g and
      * of g * (y - mean): dy is then that of the whole batch, and so are dscale and dbias when the
-     * processes' are added up. Nothing is recorded then. */
+     * processes' are added up. Nothing is recorded then, unless mean calls only the backend. */
     const struct ampk_bn_peers *peers;
 };
 
