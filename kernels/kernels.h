@@ -48,8 +48,11 @@ enum ampk_compute { AMPK_COMPUTE_FP32, AMPK_COMPUTE_TF32, AMPK_COMPUTE_FP16, AMP
 /* The order of elements in memory; the last letter changes fastest. */
 enum ampk_layout { AMPK_NHWC, AMPK_NCHW };
 
-/* Darknet's activations, in the order of its enum ACTIVATION (activations.h). The formulas are
- * Darknet's. As in Darknet, gradients are functions of the activation's output. */
+/* Darknet's activations, in the order of its enum ACTIVATION (activations.h), then two of
+ * AlexeyAB's Darknet. The formulas are Darknet's. As in Darknet, gradients are functions of the
+ * activation's output; only those of mish and swish are functions of its input, which the output
+ * does not tell. For these two every `out` below that a gradient is taken at is the activation's
+ * input. */
 enum ampk_activation {
     AMPK_LOGISTIC,
     AMPK_RELU,
@@ -65,7 +68,10 @@ enum ampk_activation {
     AMPK_HARDTAN,
     AMPK_LHTAN,
     AMPK_SELU,
-    AMPK_ACTIVATIONS
+    AMPK_MISH,
+    AMPK_SWISH,
+    AMPK_ACTIVATIONS,
+    AMPK_STOCK_ACTIVATIONS = AMPK_MISH /* those before it are Darknet's own */
 };
 
 /* Image i starts image_stride elements after image i-1, so a tensor can be a part of a flat
@@ -128,7 +134,7 @@ struct ampk_bn_statistics {
 
 /* Other processes that run batch-norm of the same layer at the same time, over as many values each:
  * all of them together are the batch. mean replaces n floats, backend memory, by their means over
- * the processes, the same bits in each. */
+ * the processes, the same bits in each. By zeros it makes constants of the statistics. */
 struct ampk_bn_peers {
     void (*mean)(void *user, float *x, size_t n);
     void *user;
@@ -141,7 +147,7 @@ struct ampk_batchnorm {
     enum ampk_bn_rule rule;
     /* For backward; NULL: none. It goes on with the means over the processes of its sums of g and
      * of g * (y - mean): dy is then that of the whole batch, and so are dscale and dbias when the
-     * processes' are added up. Nothing is recorded then. */
+     * processes' are added up. Nothing is recorded then, unless mean calls only the backend. */
     const struct ampk_bn_peers *peers;
 };
 
@@ -540,10 +546,10 @@ struct ampk_backend {
                            uint32_t *y_amax, uint32_t *amax);
     /* d: the gradient at out (any dtype and layout), and also at add if there was one. dy: the
      * gradient at y; it may alias d when dtype and layout agree. dscale and dbias: c floats,
-     * overwritten; db_amax watches both. If the activation has two slopes, the sign of its input
-     * selects one; backward computes that input again from y as forward did, does not read out,
-     * and out may be NULL. For any other activation, backward takes the gradient at out: the
-     * result of bn_act_forward on y with the same parameters and without add; it may be a slice. */
+     * overwritten; db_amax watches both. If ampk_recomputes_input is true of the activation,
+     * backward computes the activation's input again from y as forward did, does not read out, and
+     * out may be NULL. For any other activation, backward takes the gradient at out: the result of
+     * bn_act_forward on y with the same parameters and without add; it may be a slice. */
     void (*bn_act_backward)(struct ampk_context *, const struct ampk_tensor *y,
                             const struct ampk_tensor *out, const struct ampk_batchnorm *,
                             enum ampk_activation, const struct ampk_tensor *d,
@@ -707,10 +713,23 @@ extern const struct ampk_backend ampk_reference; /* kernels/reference, tests onl
 }
 #endif
 
-/* Whether the activation is x where x > 0, else slope*x. */
+/* Whether the activation is x where x > 0, else slope*x: a sign tells its gradient. */
 static inline bool ampk_is_two_slopes(enum ampk_activation a)
 {
     return a == AMPK_LINEAR || a == AMPK_LEAKY || a == AMPK_RELU || a == AMPK_RELIE;
+}
+
+/* Whether the gradient is a function of the activation's input. */
+static inline bool ampk_is_gradient_of_input(enum ampk_activation a)
+{
+    return a == AMPK_MISH || a == AMPK_SWISH;
+}
+
+/* Whether bn_act_backward computes the activation's input again from batch-norm's, so that nothing
+ * of the activation has to be kept for it. */
+static inline bool ampk_recomputes_input(enum ampk_activation a)
+{
+    return ampk_is_two_slopes(a) || ampk_is_gradient_of_input(a);
 }
 
 /* Bytes of one element. */

@@ -16,7 +16,7 @@ AMPK_INLINE uint32_t activate(const float *x, size_t n, bool logistic, const boo
     const ampk_vec factor = ampk_vec_set(scale), shift = ampk_vec_set((scale - 1) / -2);
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec v = ampk_vec_load(x, i, AMPK_FP32, n - i);
-        if (logistic) v = one / (one + exponential(zero - v));
+        if (logistic) v = one / (one + ampk_vec_exp(zero - v));
         if (scaled) v = ampk_vec_fma(v, factor, shift);
         ampk_vec_store_amax(out, i, AMPK_FP32, n - i, v, &largest);
     }

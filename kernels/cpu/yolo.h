@@ -37,24 +37,6 @@ static inline int anchor_of(const struct head *h, size_t box)
     return h->o->mask ? h->o->mask[box] : (int)box;
 }
 
-/* exp(x) with a relative error below 2e-7, where it is a normal number: x = n*ln(2) + r, and a
- * polynomial of r (the first terms of its series, for |r| <= ln(2)/2). */
-AMPK_INLINE ampk_vec exponential(ampk_vec x)
-{
-    const ampk_vec most = ampk_vec_set(88), least = ampk_vec_set(-87);
-    x = ampk_vec_if_greater(x, most, most, ampk_vec_if_greater(least, x, least, x));
-    /* Adding 1.5 * 2^23 rounds to a whole number. */
-    const ampk_vec whole = ampk_vec_set(12582912.f);
-    ampk_vec n = ampk_vec_fma(x, ampk_vec_set(1.44269504f), whole) - whole;
-    ampk_vec r = ampk_vec_fma(n, ampk_vec_set(-0.693359375f), x);
-    r = ampk_vec_fma(n, ampk_vec_set(2.12194440e-4f), r);
-    static const float series[] = {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 1.f / 2, 1, 1};
-    ampk_vec sum = ampk_vec_set(1.f / 5040);
-    for (size_t k = 0; k < sizeof series / sizeof *series; k++)
-        sum = ampk_vec_fma(sum, r, ampk_vec_set(series[k]));
-    return ampk_vec_times_power(sum, n);
-}
-
 /* ---- boxes ---- */
 
 static inline float overlap(float x1, float w1, float x2, float w2)
@@ -100,7 +82,7 @@ AMPK_INLINE ampk_vec ious_of(const struct boxes *a, struct ampk_box b)
 AMPK_INLINE ampk_vec side_scale(ampk_vec out, const bool new_coords)
 {
     if (new_coords) return out * out * ampk_vec_set(4);
-    return exponential(out);
+    return ampk_vec_exp(out);
 }
 
 /* The boxes of cells i.. of row j, from their outputs at x; `left` cells are there. new_coords is a

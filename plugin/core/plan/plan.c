@@ -408,6 +408,26 @@ static int build(struct planner *pl)
     return 0;
 }
 
+/* A gradient that is a function of the activation's input is computed where batch-norm keeps what
+ * it follows from. Darknet's own code knows none of these activations. */
+static int check_activations(const struct planner *pl, char *err, size_t err_size)
+{
+    for (int i = 0; i < pl->net->n; i++) {
+        const struct amp_layer_desc *l = &pl->net->layers[i];
+        const struct amp_plan_layer *p = &pl->plan->layers[i];
+        bool kept = amp_layer_is_matrix(l) && l->batch_normalize;
+        if (!ampk_is_gradient_of_input(l->activation) || (p->ours && (kept || !p->backward)))
+            continue;
+        snprintf(err, err_size,
+                 "%s:%d: activation=%s in %s: its gradient needs the activation's input, which "
+                 "only batch-norm keeps; allowed in training: [convolutional], [deconvolutional] "
+                 "and [connected] with batch_normalize=1, without binary, xnor and smooth",
+                 pl->net->cfg_path, l->line, amp_activation_name(l->activation), l->type_name);
+        return -1;
+    }
+    return 0;
+}
+
 /* A double for each statistic (sync_bn.c). */
 static void count_synced(struct planner *pl)
 {
@@ -447,12 +467,12 @@ struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
                              .ours = ours,
                              .demoted = demoted,
                              .plan = plan};
-        if (build(&pl) == 0) {
+        snprintf(err, err_size, "out of memory while planning %d layers", net->n);
+        if (build(&pl) == 0 && check_activations(&pl, err, err_size) == 0) {
             if (options->sync_bn && train) count_synced(&pl);
             return plan;
         }
     }
-    snprintf(err, err_size, "out of memory while planning %d layers", net->n);
     amp_plan_free(plan);
     return NULL;
 }
