@@ -143,7 +143,10 @@ static void be_truth(struct head *h, const struct spot *s, const struct label *t
     double goal = r->objectness_smooth ? iou * iou : 1;
     h->delta[s->object] = (float)(r->obj_normalizer * (goal - s->confidence));
     draw_classes_by_rules(h, s, t);
-    if (r->objectness_smooth) h->delta[own] = (float)(t->multiplier * (goal - h->out[own]));
+    if (r->objectness_smooth) {
+        ampk_ref_exceeds(goal, h->out[own]); /* share_out looks at the sign */
+        h->delta[own] = (float)(t->multiplier * (goal - h->out[own]));
+    }
     draw_box_by_rules(h, s, t);
 }
 
