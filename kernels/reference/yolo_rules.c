@@ -177,7 +177,8 @@ static void judge_box(struct head *h, int image, int location, bool has_truth)
     if (shows_a_class(h, &s) && ampk_ref_exceeds(best, h->yolo->ignore_thresh))
         delta = r->objectness_smooth ? fmax(delta, r->obj_normalizer * (best - s.confidence)) : 0;
     h->delta[s.object] = (float)delta;
-    if (!ampk_ref_exceeds(best, h->yolo->truth_thresh)) return;
+    double limit = h->yolo->truth_thresh;
+    if (limit >= 1 || !ampk_ref_exceeds(best, limit)) return;
     ampk_ref_exceeds(best, second);
     be_truth(h, &s, &best_label, best);
 }
