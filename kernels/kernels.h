@@ -307,8 +307,8 @@ enum ampk_box_loss { AMPK_BOX_MSE, AMPK_BOX_IOU, AMPK_BOX_GIOU, AMPK_BOX_DIOU, A
  *   Every box is judged: delta of o is obj_normalizer * (0 - o), and 0 if the box overlaps a truth
  *   by more than ignore_thresh and the output of any of its classes is above .25. With
  *   objectness_smooth it is then what is larger, obj_normalizer * (overlap - o) or as before. A box
- *   that overlaps a truth by more than truth_thresh is drawn to it as if it had taken it, with
- *   objectness_smooth to the square of the overlap instead of 1.
+ *   that overlaps a truth by more than truth_thresh, if that is below 1, is drawn to it as below,
+ *   o without m; with objectness_smooth o and the class go to the overlap's square instead of 1.
  *   Truths, in order: each goes to the box whose anchor fits its shape best, and to all others of
  *   the same cell whose anchors fit by more than iou_thresh. There delta of o becomes m *
  *   obj_normalizer * (1 - o), with objectness_smooth only if it is 0 or denormal; the box's delta

@@ -174,11 +174,12 @@ AMPK_INLINE double judge_cells(const struct pass *p, size_t first, int anchor, s
     ampk_vec_store(which, 0, AMPK_FP32, AMPK_LANES, best_t);
     ampk_vec_store(objects, 0, AMPK_FP32, AMPK_LANES, out);
     float ignore = h->o->ignore_thresh;
+    float as_truth = h->o->truth_thresh < 1 ? h->o->truth_thresh : INFINITY;
     for (size_t k = 0; k < AMPK_LANES && k < left; k++) {
         if (overlaps[k] > ignore && shows_a_class(h, first + k))
             h->delta[object + k] =
                 ampk_background_delta(&p->rules, ignore, objects[k], overlaps[k]);
-        if (overlaps[k] > h->o->truth_thresh)
+        if (overlaps[k] > as_truth)
             be_truth(p, first + k, anchor, j * h->w + i + k, labels + (int)which[k], objects[k],
                      overlaps[k]);
     }

@@ -29,7 +29,7 @@ AMPK_REF_OPERATIONS(AMPK_REF_DECLARE)
 /* loss.c: softmax of n values, `stride` elements apart. */
 void ampk_ref_softmax(const float *x, float *out, int n, size_t stride, double temperature);
 
-/* yolo.c: the smallest relative distance between two unequal numbers whose order decided
+/* heads.c: the smallest relative distance between two unequal numbers whose order decided
  * something, since this was last set. If it is small, another precision may decide otherwise, and a
  * test cannot compare. */
 extern double ampk_ref_closest_decision;

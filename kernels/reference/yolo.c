@@ -1,17 +1,7 @@
 /* Reference: Darknet's yolo_layer.c; yolo_rules.c has the loss by other rules. Boxes first, then
- * truth by truth, because a later truth overwrites an earlier one in the same box. Measures how
- * close the decisions were. */
+ * truth by truth, because a later truth overwrites an earlier one in the same box. */
 #include "activation.h"
 #include "heads.h"
-
-double ampk_ref_closest_decision = INFINITY;
-
-bool ampk_ref_exceeds(double a, double b)
-{
-    double distance = fabs(a - b) / fmax(fabs(a), fabs(b));
-    if (a != b && distance < ampk_ref_closest_decision) ampk_ref_closest_decision = distance;
-    return a > b;
-}
 
 /* w and h (entries 2 and 3) have no logistic: they are exponents. With new_coords nothing has. */
 static double activated(const struct ampk_yolo_head *o, int entry, double v)

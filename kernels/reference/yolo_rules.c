@@ -143,7 +143,10 @@ static void be_truth(struct head *h, const struct spot *s, const struct label *t
     double goal = r->objectness_smooth ? iou * iou : 1;
     h->delta[s->object] = (float)(r->obj_normalizer * (goal - s->confidence));
     draw_classes_by_rules(h, s, t);
-    if (r->objectness_smooth) h->delta[own] = (float)(t->multiplier * (goal - h->out[own]));
+    if (r->objectness_smooth) {
+        ampk_ref_exceeds(goal, h->out[own]); /* share_out looks at the sign */
+        h->delta[own] = (float)(t->multiplier * (goal - h->out[own]));
+    }
     draw_box_by_rules(h, s, t);
 }
 
@@ -174,7 +177,8 @@ static void judge_box(struct head *h, int image, int location, bool has_truth)
     if (shows_a_class(h, &s) && ampk_ref_exceeds(best, h->yolo->ignore_thresh))
         delta = r->objectness_smooth ? fmax(delta, r->obj_normalizer * (best - s.confidence)) : 0;
     h->delta[s.object] = (float)delta;
-    if (!ampk_ref_exceeds(best, h->yolo->truth_thresh)) return;
+    double limit = h->yolo->truth_thresh;
+    if (limit >= 1 || !ampk_ref_exceeds(best, limit)) return;
     ampk_ref_exceeds(best, second);
     be_truth(h, &s, &best_label, best);
 }

@@ -13,6 +13,7 @@ import sys
 
 from recorded import SKIPPED, find
 
+MOST_TRUTHS = 1000  # AMPK_MOST_TRUTHS
 FLT_MAX = 3.4028234663852886e38
 BOX_LOSSES = {"mse": 0, "iou": 1, "giou": 2, "diou": 3, "ciou": 4}
 
@@ -53,14 +54,14 @@ def describe(recording, case, folder):
     anchors = numbers(keys["anchors"])
     count = int(keys.get("num", 1))
     mask = numbers(keys["mask"], int) if "mask" in keys else list(range(count))
-    classes, most = int(keys["classes"]), int(keys.get("max", 200))
+    classes, most = int(keys["classes"]), min(int(keys.get("max", 200)), MOST_TRUTHS)
     max_delta = number("max_delta", FLT_MAX)
     assert len(anchors) == 2 * count, case["name"]
     label_map = []
     if "map" in keys:
         path = os.path.join(folder, keys["map"])
         label_map = numbers(open(path).read(), int) if os.path.exists(path) else recording["map"]
-    words = [case["name"], recording["pictures"], recording["grid_w"], recording["grid_h"],
+    words = ["_".join(case["name"].split()), recording["pictures"], recording["grid_w"], recording["grid_h"],
              len(mask), count, classes, int(net["width"]), int(net["height"]),
              *anchors, *mask, len(label_map), *label_map,
              number("ignore_thresh", .5), number("truth_thresh", 1), number("scale_x_y", 1),

@@ -120,7 +120,7 @@ struct rules_head : ampk_head {
         float match = best > o.ignore_thresh && shows_a_class(first) ? best : 0;
         delta[first + 4 * (size_t)area] =
             ampk_background_delta(&rules, o.ignore_thresh, object, match);
-        if (best > o.truth_thresh)
+        if (o.truth_thresh < 1 && best > o.truth_thresh)
             be_truth(first, anchor, cell, truth_at(image, best_t), object, best);
         return object;
     }
@@ -218,7 +218,7 @@ static __device__ __forceinline__ bool drop_truths(const rules_head &head, int i
 
 /* Block (image, part) judges some boxes of the image by all of its truths. */
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2)
-    rules_judge(rules_head head, float *any_object)
+    ampk_judge_by_rules(rules_head head, float *any_object)
 {
     AMPK_SHARED_MEMORY(ampk_box, boxes);
     int image = blockIdx.x, n = head.boxes * head.area;
@@ -259,7 +259,7 @@ static __device__ __forceinline__ void add_taken(const rules_taken *taken, int c
 
 /* Block (image, box) takes the truths that fall to this box of the mask. */
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2)
-    rules_take(rules_head head, float *parts)
+    ampk_take_by_rules(rules_head head, float *parts)
 {
     AMPK_SHARED_MEMORY(ampk_box, boxes);
     rules_taken *taken = reinterpret_cast<rules_taken *>(boxes + head.truths_used);
@@ -279,7 +279,7 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2)
     add_taken(taken, count, parts);
 }
 
-static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2) rules_share_out(rules_head head)
+static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2) ampk_share_out(rules_head head)
 {
     size_t n = (size_t)head.images * head.boxes * head.area;
     for (size_t i = ampk_first(); i < n; i += ampk_stride()) {
@@ -290,7 +290,7 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2) rules_share_out(r
 
 /* The squares of delta: those of places and sizes, and all others. */
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
-    rules_squares(rules_head head, size_t n, float *others, float *places, uint32_t *amax)
+    ampk_rules_squares(rules_head head, size_t n, float *others, float *places, uint32_t *amax)
 {
     float sum = 0, sum_of_places = 0;
     uint32_t largest = 0;
@@ -311,7 +311,7 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
 
 /* From the sum of the others' squares to the cost. */
 static __global__ void __launch_bounds__(32)
-    rules_cost(struct ampk_yolo_rules rules, struct ampk_loss_sums *sums)
+    ampk_rules_cost(struct ampk_yolo_rules rules, struct ampk_loss_sums *sums)
 {
     if (threadIdx.x > 0) return;
     float overlap = rules.box_loss == AMPK_BOX_GIOU ? sums->giou : sums->iou;
@@ -359,17 +359,17 @@ void ampk_yolo_loss_by_rules(struct ampk_context *ctx, const struct ampk_yolo_he
         parts_of(ctx, ampk_loss_parts(n), parts * head.images, (unsigned)head.images * head.boxes);
     size_t boxes = used * sizeof(ampk_box), taken = used * sizeof(rules_taken);
     ampk_rt_zero(delta, n * sizeof(float), ctx->stream);
-    AMPK_LAUNCH(rules_judge, dim3(head.images, parts), AMPK_LOSS_THREADS, boxes, ctx->stream, head,
-                p.any_object);
-    AMPK_LAUNCH(rules_take, dim3(head.images, head.boxes), AMPK_LOSS_THREADS, boxes + taken,
+    AMPK_LAUNCH(ampk_judge_by_rules, dim3(head.images, parts), AMPK_LOSS_THREADS, boxes,
+                ctx->stream, head, p.any_object);
+    AMPK_LAUNCH(ampk_take_by_rules, dim3(head.images, head.boxes), AMPK_LOSS_THREADS, boxes + taken,
                 ctx->stream, head, p.image);
     if (head.rules.iou_thresh < 1)
         AMPK_LAUNCH(
-            rules_share_out,
+            ampk_share_out,
             ampk_cuda_blocks(ctx, head.images * per_image, AMPK_LOSS_THREADS, AMPK_LOSS_THREADS),
             AMPK_LOSS_THREADS, 0, ctx->stream, head);
-    AMPK_LAUNCH(rules_squares, p.costs, AMPK_LOSS_THREADS, 0, ctx->stream, head, n, p.cost,
+    AMPK_LAUNCH(ampk_rules_squares, p.costs, AMPK_LOSS_THREADS, 0, ctx->stream, head, n, p.cost,
                 p.box_squares, delta_amax);
     ampk_finish_loss(ctx, p, sums);
-    AMPK_LAUNCH(rules_cost, 1, 32, 0, ctx->stream, head.rules, sums);
+    AMPK_LAUNCH(ampk_rules_cost, 1, 32, 0, ctx->stream, head.rules, sums);
 }
