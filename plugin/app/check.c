@@ -30,9 +30,6 @@ static const bool on_gpu = true;
 static const bool on_gpu = false;
 #endif
 
-enum { LEAST_ROUNDS = 3, ENOUGH_ROUNDS = 20 };
-static const double enough_seconds = 1, most_seconds = 20; /* for the passes of one measurement */
-
 struct check {
     const char *data, *cfg, *weights;
     bool json;
@@ -110,59 +107,6 @@ static int read_net(struct check *c)
     return c->net ? 0 : complain(err);
 }
 
-/* ---- speed ---- */
-
-static void stock_pass(network *net)
-{
-    *net->seen += (size_t)net->batch;
-    net->train = 1;
-    forward_network(net);
-    backward_network(net);
-}
-
-static void plugin_pass(network *net)
-{
-    struct amp_pass pass;
-    amp_pass(net, NULL, NULL, &pass);
-}
-
-static double time_one(network *net, void (*run)(network *))
-{
-    double start = amp_clock_seconds();
-    run(net);
-    return amp_clock_seconds() - start;
-}
-
-static bool is_timed(int rounds, double start)
-{
-    double seconds = amp_clock_seconds() - start;
-    return rounds >= ENOUGH_ROUNDS || (rounds >= LEAST_ROUNDS && seconds > enough_seconds) ||
-           (rounds && seconds > most_seconds);
-}
-
-/* Times passes over the last batch. The fastest one counts, since other work on the machine only
- * adds time; FP32 and mixed take turns, so that a machine that slows down slows both. Stock FP32
- * comes last: its network must be detached from the plugin for that, and cannot go back. */
-static void time_passes(struct check *c)
-{
-    int each = c->net->subdivisions;
-    network *in_fp32 = c->comparison.fp32, *in_mixed = c->comparison.mixed;
-    amp_comparison_tell(&c->comparison, "measuring the speed");
-    double fp32 = INFINITY, mixed = INFINITY, stock = INFINITY, start = amp_clock_seconds();
-    for (int i = 0; !is_timed(i, start); i++) {
-        fp32 = fmin(fp32, time_one(in_fp32, plugin_pass));
-        mixed = fmin(mixed, time_one(in_mixed, plugin_pass));
-    }
-    amp_detach(in_fp32);
-    amp_comparison_tell(&c->comparison, "measuring the speed of Darknet's FP32");
-    start = amp_clock_seconds();
-    for (int i = 0; !is_timed(i, start); i++)
-        stock = fmin(stock, time_one(in_fp32, stock_pass));
-    c->summary.fp32_seconds = each * fp32;
-    c->summary.mixed_seconds = each * mixed;
-    c->summary.stock_seconds = each * stock;
-}
-
 /* ---- the whole ---- */
 
 /* From a plan with mixed_precision on, whatever the cfg says: "mixed" is what the user would
@@ -207,7 +151,6 @@ static int compare(struct check *c)
         .data = c->data, .weights = c->weights, .cfg = c->cfg_file, .precision = &c->precision};
     int kept = amp_quiet_begin();
     int failed = amp_comparison_run(&c->comparison);
-    if (!failed && c->precision.batches) time_passes(c);
     amp_quiet_end(kept);
     return failed;
 }

@@ -1,5 +1,5 @@
 /* Says what the times of loading mean for training, as text and as JSON. It must not measure
- * anything (loading.c, bench_loader.c). */
+ * anything (loading.c, profile.c). */
 #include "loading.h"
 
 #include <math.h>
@@ -93,7 +93,7 @@ static void print_verdict(const struct amp_loading *l, FILE *f)
     fprintf(f, "Loading keeps up: it takes %s of the %d core%s that load", in_cores(needed, cores),
             have, have == 1 ? "" : "s");
     /* Training on the CPU uses the same ones. */
-    if (!l->machine.device[0])
+    if (!l->machine->device[0])
         fprintf(f, ", which train too: it adds about %.0f %% to a step", 100 * needed / l->cores);
 }
 
@@ -131,7 +131,7 @@ static void print_left(const struct amp_loading *l, FILE *f)
 static void print_step(const struct amp_loading *l, FILE *f)
 {
     char cores[24], darknets[24];
-    const struct amp_machine *m = &l->machine;
+    const struct amp_machine *m = l->machine;
     fprintf(f, "a training step: %d images in %.4g s, %.1f images/s (%s, ", l->step_images, l->step,
             l->step_images / l->step, l->precision);
     if (m->device[0])
@@ -146,8 +146,8 @@ static void print_step(const struct amp_loading *l, FILE *f)
 
 void amp_loading_print(const struct amp_loading *l, FILE *f)
 {
-    fprintf(f, "\namp bench-loader: %s, %s: %d of %d images, to %dx%d%s\n", l->data, l->cfg,
-            l->images, l->listed, l->width, l->height,
+    fprintf(f, "\nloading: %s: %d of %d images, to %dx%d%s\n", l->data, l->images, l->listed,
+            l->width, l->height,
             l->random_size ? ", the cfg's size (random=1: training draws others)" : "");
     fprintf(f, "time on a core, median of %d rounds of each image\n\n", AMP_LOAD_ROUNDS);
     print_rates(l, f);
@@ -207,7 +207,7 @@ static void print_stages_json(const struct amp_loading *l, FILE *f)
 
 static void print_step_json(const struct amp_loading *l, FILE *f)
 {
-    const struct amp_machine *m = &l->machine;
+    const struct amp_machine *m = l->machine;
     fprintf(f, "\"step\": {\"backend\": \"%s\", ", m->backend);
     text_field(f, "device", m->device);
     fprintf(f, ", \"threads\": %d, \"precision\": \"%s\", \"images\": %d, \"passes\": %d, ",
@@ -221,8 +221,6 @@ void amp_loading_print_json(const struct amp_loading *l, FILE *f)
     double ours = amp_loading_ours(l);
     fputs("{", f);
     text_field(f, "data", l->data);
-    fputs(", ", f);
-    text_field(f, "cfg", l->cfg);
     fprintf(f,
             ", \"width\": %d, \"height\": %d, \"random\": %s,\n \"listed\": %d, \"images\": %d, ",
             l->width, l->height, l->random_size ? "true" : "false", l->listed, l->images);
@@ -236,7 +234,7 @@ void amp_loading_print_json(const struct amp_loading *l, FILE *f)
     print_step_json(l, f);
     fputs(",\n ", f);
     pair(f, "cores_needed", amp_loading_cores(l, l->darknet), amp_loading_cores(l, ours));
-    fprintf(f, ",\n \"loader\": \"%s\", \"loader_threads\": %d, \"cores\": %d, \"keeps_up\": %s}\n",
+    fprintf(f, ",\n \"loader\": \"%s\", \"loader_threads\": %d, \"cores\": %d, \"keeps_up\": %s}",
             l->loader == AMP_LOADER_FAST ? "fast" : "darknet", l->threads, l->cores,
             amp_loading_keeps_up(l) ? "true" : "false");
 }

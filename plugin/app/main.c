@@ -24,7 +24,7 @@
 int darknet_main(int argc, char **argv);
 
 static int amp_command(int argc, char **argv);
-static int refuse_shrink(int argc, char **argv);
+static int refuse_moved(int argc, char **argv);
 
 /* `darknet WORD1 WORD2 ...`. A row without a second word must come after those with one. */
 struct command {
@@ -38,8 +38,8 @@ static const struct command commands[] = {
     {{"amp", "check"}, amp_command_check, false},
     {{"amp", "profile"}, amp_command_profile, false},
     {{"amp", "lr-find"}, amp_command_lr_find, false},
-    {{"amp", "bench-loader"}, amp_command_bench_loader, false},
-    {{"amp", "shrink"}, refuse_shrink, false},
+    {{"amp", "bench-loader"}, refuse_moved, false},
+    {{"amp", "shrink"}, refuse_moved, false},
     {{"amp", NULL}, amp_command, false},
     {{"detector", "map"}, amp_command_detector_map, false},
     {{"detector", "train"}, amp_command_detector_train, true},
@@ -52,11 +52,9 @@ static const char help[] =
     "       darknet amp check DATA CFG [WEIGHTS] [--json]\n"
     "         mixed precision and FP32 compared on your own images\n"
     "       darknet amp profile CFG [DATA] [--json]\n"
-    "         seconds of every layer in FP32 and in mixed precision\n"
+    "         seconds of every layer in FP32 and in mixed precision; whether loading keeps up\n"
     "       darknet amp lr-find DATA CFG [WEIGHTS] [--chart FILE.svg] [--json]\n"
     "         a learning rate that suits a network and its images\n"
-    "       darknet amp bench-loader DATA CFG [--json]\n"
-    "         how fast your images load, and whether that keeps up with training\n"
     "       darknet amp --version\n"
     "         versions of the libraries, and the CPU or GPU found\n"
     "       darknet detector train DATA CFG [WEIGHTS] [-clear] [-map] [-chart FILE.svg]\n"
@@ -112,12 +110,14 @@ static int amp_command(int argc, char **argv)
     return 1;
 }
 
-/* It was a command. Whoever still types it learns where it went. */
-static int refuse_shrink(int argc, char **argv)
+/* They were commands. Whoever still types one learns where it went. */
+static int refuse_moved(int argc, char **argv)
 {
     (void)argc;
-    (void)argv;
-    fputs("error: darknet amp shrink is now scripts/shrink, with the same arguments\n", stderr);
+    if (!strcmp(argv[0], "darknet amp shrink"))
+        fputs("error: darknet amp shrink is now scripts/shrink, with the same arguments\n", stderr);
+    else
+        fputs("error: darknet amp bench-loader is now darknet amp profile CFG DATA\n", stderr);
     return 1;
 }
 

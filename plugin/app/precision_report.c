@@ -75,20 +75,6 @@ static void print_scale(const struct amp_precision *p, const struct amp_check_su
         fprintf(f, "%s, found by %d repeated backward passes\n", scale, s->redone);
 }
 
-/* Only passes are timed; a user who compares with a run needs to know what is missing. */
-static void print_speed(const struct amp_check_summary *s, FILE *f)
-{
-    if (s->mixed_seconds > 0)
-        fprintf(f,
-                "  speed       passes of an iteration (%d images): Darknet's FP32 %.3g s, mixed "
-                "%.3g s (%.1fx); the plugin in FP32 %.3g s.\n"
-                "              Loading the images and the update come on top\n",
-                s->images_per_iteration, s->stock_seconds, s->mixed_seconds,
-                s->stock_seconds / s->mixed_seconds, s->fp32_seconds);
-    else
-        fprintf(f, "  speed       not measured: no pass in mixed precision was clean\n");
-}
-
 /* Advice depends on all of this, so it is printed above it. */
 static void print_summary(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
 {
@@ -104,7 +90,6 @@ static void print_summary(const struct amp_precision *p, const struct amp_check_
                                        : "; mixed_precision=1 is not under [net]: checked as if "
                                          "it were");
     print_scale(p, s, f);
-    print_speed(s, f);
     fprintf(f, "  memory      activations of a pass: FP32 %.1f MiB, mixed %.1f MiB (%.2fx)%s\n\n",
             (double)s->fp32_bytes / (1 << 20), (double)s->mixed_bytes / (1 << 20),
             (double)s->mixed_bytes / (double)s->fp32_bytes,
@@ -240,17 +225,6 @@ static void json_not_solved(const struct amp_precision *p, FILE *f)
     fputc('}', f);
 }
 
-/* null if no mixed pass was clean. */
-static void json_seconds(const struct amp_check_summary *s, FILE *f)
-{
-    bool measured = s->mixed_seconds > 0;
-    json_number(
-        f, "\"seconds_per_iteration\": {\"darknet_fp32\": ", measured ? s->stock_seconds : NAN);
-    json_number(f, ", \"fp32\": ", measured ? s->fp32_seconds : NAN);
-    json_number(f, ", \"mixed\": ", measured ? s->mixed_seconds : NAN);
-    fputc('}', f);
-}
-
 static void json_inputs(const struct amp_check_summary *s, FILE *f)
 {
     fprintf(f, "\"data\": ");
@@ -275,8 +249,6 @@ void amp_precision_print_json(const struct amp_precision *p, const struct amp_ch
     fprintf(f, ", \"images_per_iteration\": %d", s->images_per_iteration);
     json_number(f, ", \"loss_scale\": ", p->batches ? p->scale : NAN);
     json_number(f, ", \"redone\": ", p->batches ? s->redone : NAN);
-    fprintf(f, ",\n ");
-    json_seconds(s, f);
     fprintf(f, ",\n \"activation_bytes\": {\"fp32\": %zu, \"mixed\": %zu},\n \"advice\": [",
             s->fp32_bytes, s->mixed_bytes);
     json_advice(p, f);

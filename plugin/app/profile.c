@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "amp.h"
 #include "amp_observe.h"
 #include "commands.h"
 #include "darknet.h"
@@ -33,8 +34,9 @@
 /* Steps before the first that counts: memory is touched, plans are chosen. Mixed precision also
  * searches its loss scale in the first one. */
 static const int warm_up[AMP_PROFILE_WAYS] = {1, 2};
-enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 15, MOST_SKIPPED = 20 };
+enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 15, MOST_PASSES = 20, MOST_SKIPPED = 20 };
 static const double enough_seconds = 20, seconds_between_lines = 5;
+static const double enough_of_passes = 5, most_of_passes = 20; /* seconds, beside loading */
 
 /* One way's network. */
 struct timed {
@@ -363,8 +365,9 @@ static void read_arguments(int argc, char **argv, struct request *r)
         .files = "CFG [DATA]",
         .help =
             "Times training steps layer by layer, forward and backward, in Darknet's FP32 and in "
-            "mixed precision, on random weights and images; with DATA also the loading of its "
-            "training images. Trains nothing.",
+            "mixed precision, on random weights and images. With DATA it also times how fast one "
+            "core loads its training images, by Darknet's own way and by darknet-amp's, and says "
+            "whether loading keeps up. Trains nothing.",
         .file = {&r->cfg, &r->data},
         .least_files = 1,
         .options = options};
@@ -405,6 +408,8 @@ static int print_result(const struct request *r, const struct amp_profile *p)
 static int check_data(const struct request *r)
 {
     static char err[1 << 16];
+    /* A black image in place of a broken one would load fast. */
+    if (r->data) amp_refuse_bad_images(1);
     if (!r->data || !amp_check_train_inputs(r->data, r->cfg, NULL, true, gpu_index >= 0, stderr,
                                             stderr, err, sizeof err))
         return 0;
@@ -412,19 +417,76 @@ static int check_data(const struct request *r)
     return -1;
 }
 
-/* By the cfg's way; that of images which are left to Darknet is Darknet's. */
-static int time_loading(const struct request *r, struct amp_profile *p, network *net,
-                        const struct amp_options *options)
+/* ---- loading, and the step that it must keep up with ---- */
+
+/* Layers may leave FP16, and the loss scale falls, until a pass is clean. */
+static bool warm_up_passes(network *net)
+{
+    struct amp_pass pass = {0};
+    for (int k = 0; k < net->n + MOST_SKIPPED && !pass.clean; k++)
+        amp_pass(net, NULL, NULL, &pass);
+    return pass.clean;
+}
+
+static bool is_enough(int passes, double start)
+{
+    double seconds = amp_clock_seconds() - start;
+    return passes >= MOST_PASSES || (passes >= LEAST_ROUNDS && seconds > enough_of_passes) ||
+           (passes && seconds > most_of_passes);
+}
+
+/* Of passes that no layer of is waited for. The fastest counts, since other work on the machine
+ * only adds time. The update is left out: it is little beside an iteration's passes. */
+static int time_step(struct amp_loading *l, network *net, int subdivisions, char *err,
+                     size_t err_size)
+{
+    struct amp_pass pass;
+    double fastest = INFINITY;
+    if (!warm_up_passes(net)) {
+        snprintf(err, err_size,
+                 "no pass of the network is without overflow; `darknet amp check` says why");
+        return -1;
+    }
+    for (double start = amp_clock_seconds(); !is_enough(l->passes, start); l->passes++) {
+        double begin = amp_clock_seconds();
+        amp_pass(net, NULL, NULL, &pass);
+        fastest = fmin(fastest, amp_clock_seconds() - begin);
+    }
+    l->step = fastest * subdivisions;
+    l->step_images = net->batch * subdivisions;
+    return 0;
+}
+
+static void describe_loading(struct amp_loading *l, const struct request *r,
+                             const struct amp_profile *p, const struct amp_options *options)
+{
+    int images = p->net->batch * p->net->subdivisions;
+    l->data = r->data;
+    l->width = p->net->w;
+    l->height = p->net->h;
+    l->random_size = p->net->layers[p->net->n - 1].random;
+    l->loader = options->loader;
+    l->reduces = options->jpeg_scale;
+    l->precision = amp_dtype_word(options->dtype);
+    l->machine = &p->machine;
+    l->cores = amp_cores();
+    l->threads_given = options->loader_threads > 0;
+    l->threads = l->threads_given ? options->loader_threads : l->cores;
+    if (l->threads > images) l->threads = images; /* a thread has at least one image */
+}
+
+static int time_loading(const struct request *r, struct amp_profile *p, struct amp_loading *l,
+                        network *net, const struct amp_options *options)
 {
     char err[2 * PATH_MAX];
     load_args args;
-    struct amp_loading l = {.reduces = options->jpeg_scale};
     if (!r->data) return 0;
+    describe_loading(l, r, p, options);
     amp_detector_args(net, r->data, &args);
-    if (amp_loading_measure(&l, &args, stderr, err, sizeof err)) return complain(err);
-    bool fast = options->loader == AMP_LOADER_FAST;
-    p->loading = fast ? amp_loading_ours(&l) : l.darknet;
-    p->loaders = options->loader_threads ? options->loader_threads : amp_cores();
+    if (amp_loading_measure(l, &args, stderr, err, sizeof err) ||
+        time_step(l, net, p->net->subdivisions, err, sizeof err))
+        return complain(err);
+    p->loading = l;
     return 0;
 }
 
@@ -433,12 +495,12 @@ static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
 {
     char err[256];
     network *nets[AMP_PROFILE_WAYS] = {0};
+    struct amp_loading loading = {0};
     p->layers = calloc((size_t)p->net->n, sizeof *p->layers);
     if (!p->layers) return complain("out of memory");
-    p->loading = NAN;
     int kept = amp_quiet_begin(), failed = build_all(cfg, p, nets);
     /* Loading comes first: then no thread of the backend is there yet. */
-    if (!failed) failed = time_loading(r, p, nets[AMP_PROFILE_MIXED], options);
+    if (!failed) failed = time_loading(r, p, &loading, nets[AMP_PROFILE_MIXED], options);
     if (!failed && amp_profile_time(p, nets, stderr, err, sizeof err)) failed = complain(err);
     amp_quiet_end(kept);
     if (!failed) {
@@ -476,6 +538,8 @@ int amp_command_profile(int argc, char **argv)
     }
     /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
     if (net) amp_train_stock_check(cfg, net, gpu_index >= 0, take_first, &no_fp32);
+    if (net && r.data && !options.mixed_precision)
+        amp_mixed_tell_off(cfg, "so Darknet loads all images; with mixed_precision=1:");
     p.net = net;
     p.no_fp32 = no_fp32.text[0] ? no_fp32.text : NULL;
     int failed = !net ? complain(err) : check_data(&r) ? -1 : profile_cfg(&r, cfg, &options, &p);

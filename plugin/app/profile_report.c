@@ -165,16 +165,12 @@ void amp_profile_print(const struct amp_profile *p, FILE *f)
     fputc('\n', f);
     print_times("update", p->update, f);
     print_times("; whole step", p->step, f);
-    if (!isnan(p->loading))
-        fprintf(
-            f,
-            "\nloading: %.3f ms for the images of a pass, which %d core%s share, beside training",
-            1e3 * p->loading * p->net->batch, p->loaders, p->loaders == 1 ? "" : "s");
     fputs("\nGFLOP: convolutions and matrix products. other: what no layer does, as taking and "
           "checking the images,\nclearing gradients and judging the pass.\n",
           f);
     if (p->machine.device[0])
         fputs("Every layer was waited for; training does not wait, and its step takes less.\n", f);
+    if (p->loading) amp_loading_print(p->loading, f);
 }
 
 /* ---- JSON ---- */
@@ -265,15 +261,16 @@ void amp_profile_print_json(const struct amp_profile *p, FILE *f)
     print_pair("update_seconds", p->update, f);
     fputs(", ", f);
     print_pair("step_seconds", p->step, f);
-    fputs(",\n \"loading_seconds\": ", f);
-    amp_json_number(f, p->loading * p->net->batch, 9);
-    fputs(", \"loading_cores\": ", f);
-    amp_json_number(f, isnan(p->loading) ? NAN : p->loaders, 9);
     fputs(",\n \"layers\": [", f);
     print_layers(p, &total, f);
     fputs("],\n \"other\": {", f);
     print_layer(&p->other, &total, NULL, f);
     fputs(",\n \"total\": {", f);
     print_layer(&total, &total, NULL, f);
+    fputs(",\n \"loading\": ", f);
+    if (p->loading)
+        amp_loading_print_json(p->loading, f);
+    else
+        fputs("null", f);
     fputs("}\n", f);
 }
