@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "plugin/core/read/json.h"
 #include "plugin/include/amp_observe.h"
 #include "measuring.h"
 
@@ -57,7 +58,7 @@ double amp_loading_cores(const struct amp_loading *, double seconds);
 bool amp_loading_keeps_up(const struct amp_loading *);
 
 void amp_loading_print(const struct amp_loading *, FILE *);
-/* One JSON object. */
-void amp_loading_print_json(const struct amp_loading *, FILE *);
+/* A JSON object under this key. */
+void amp_loading_write_json(const struct amp_loading *, struct amp_json *, const char *key);
 
 #endif
