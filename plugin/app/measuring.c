@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "amp_observe.h"
@@ -216,6 +217,35 @@ int amp_machine_settle_pass(struct amp_net_desc *net, const struct amp_cfg_file 
 {
     const struct ampk_backend *backend = amp_machine_backend(options, gpu);
     return amp_need_settle(net, cfg, options, backend, amp_layers_ours(backend), err, err_size);
+}
+
+/* A net with subdivisions=auto is fitted to what is free, and a GPU's driver takes more addresses
+ * than any limit leaves. */
+void amp_machine_report_limit(const char *path, int gpu, int processes)
+{
+    char err[2 * PATH_MAX];
+    const double gib = 1 << 30;
+    struct rlimit most;
+    struct amp_options options;
+    struct amp_fit fit = {0};
+    if (gpu >= 0 || getrlimit(RLIMIT_AS, &most) || most.rlim_cur == RLIM_INFINITY) return;
+    struct amp_cfg_file *cfg = amp_cfg_read(path, err, sizeof err);
+    int passes = cfg ? amp_cfg_int(cfg->sections, "subdivisions", 1) : 0;
+    if (passes > 0 && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err)) {
+        amp_machine_settle_dtype(&options, gpu);
+        const struct ampk_backend *backend = amp_machine_backend(&options, gpu);
+        const struct amp_fitter f = {cfg, &options, backend, amp_layers_ours(backend),
+                                     0,   processes};
+        if (!amp_fit_predict(&f, amp_cfg_int(cfg->sections, "batch", 1), passes, &fit, err,
+                             sizeof err) &&
+            fit.bytes > most.rlim_cur)
+            fprintf(stderr,
+                    "darknet-amp: %s: this training is predicted to take %.2f GiB of memory, and "
+                    "the limit of address space is %.2f: raise it (ulimit -v), lower batch or "
+                    "raise subdivisions\n",
+                    path, (double)fit.bytes / gib, (double)most.rlim_cur / gib);
+    }
+    amp_cfg_free(cfg);
 }
 
 /* ---- networks ---- */

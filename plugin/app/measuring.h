@@ -49,6 +49,10 @@ void amp_mixed_tell_off(const struct amp_cfg_file *, const char *meaning);
 int amp_machine_settle_pass(struct amp_net_desc *, const struct amp_cfg_file *,
                             const struct amp_options *, int gpu, char *err, size_t err_size);
 
+/* Says so on stderr where a limit of address space (ulimit -v) is below what a training of this cfg
+ * is predicted to take in each of so many processes. */
+void amp_machine_report_limit(const char *cfg, int gpu, int processes);
+
 /* ---- a network for measuring: the user's cfg with some keys changed ---- */
 
 /* Darknet builds it and lists its layers on stderr below the line "what". weights NULL: random
