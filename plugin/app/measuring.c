@@ -6,6 +6,7 @@
 #include "measuring.h"
 
 #include <dnnl.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <omp.h>
@@ -20,7 +21,9 @@
 #include "darknet.h"
 #include "plugin/core/engine/layers.h"
 #include "plugin/core/plan/need.h"
+#include "plugin/core/read/named_files.h"
 #include "plugin/core/read/text.h"
+#include "plugin/input/check_train.h"
 
 #ifdef GPU
 #include <cuda_runtime.h>
@@ -217,6 +220,48 @@ int amp_machine_settle_pass(struct amp_net_desc *net, const struct amp_cfg_file 
 {
     const struct ampk_backend *backend = amp_machine_backend(options, gpu);
     return amp_need_settle(net, cfg, options, backend, amp_layers_ours(backend), err, err_size);
+}
+
+int amp_complain(const char *what)
+{
+    fprintf(stderr, "error: %s\n", what);
+    return -1;
+}
+
+int amp_result_flush(void)
+{
+    return fflush(stdout) || ferror(stdout) ? amp_complain(strerror(errno)) : 0;
+}
+
+int amp_inputs_check(const char *data, const char *cfg, const char *weights)
+{
+    static char err[1 << 16];
+    const bool clear = true; /* of the weights' count of images */
+    if (!amp_check_train_inputs(data, cfg, weights, clear, gpu_index >= 0, stderr, stderr, err,
+                                sizeof err))
+        return 0;
+    amp_print_faults(err, stderr);
+    return -1;
+}
+
+int amp_measured_read(struct amp_measured *m, const char *path, int gpu)
+{
+    char err[2 * PATH_MAX];
+    *m = (struct amp_measured){.cfg = amp_cfg_read(path, err, sizeof err)};
+    if (!m->cfg || amp_named_files_check(m->cfg, err, sizeof err) ||
+        amp_mixed_options_read(m->cfg, &m->options, err, sizeof err))
+        return amp_complain(err);
+    amp_machine_settle_dtype(&m->options, gpu);
+    m->net = amp_net_describe(m->cfg, 0, 0, true, err, sizeof err);
+    if (!m->net || amp_machine_settle_pass(m->net, m->cfg, &m->options, gpu, err, sizeof err))
+        return amp_complain(err);
+    return 0;
+}
+
+void amp_measured_free(struct amp_measured *m)
+{
+    amp_net_desc_free(m->net);
+    amp_cfg_free(m->cfg);
 }
 
 /* A net with subdivisions=auto is fitted to what is free, and a GPU's driver takes more addresses

@@ -112,8 +112,6 @@ struct amp_comparison {
     const struct amp_cfg_file *cfg;
     struct amp_precision *precision;
     struct network *fp32, *mixed;
-    char **paths; /* the training list */
-    int n_paths;
     int images, redone; /* images compared; backward passes that were repeated */
     double began, told; /* seconds: the start, and the last line of progress */
 };

@@ -23,7 +23,6 @@
 
 #include "plugin/attach/device.h"
 #include "plugin/core/host.h"
-#include "plugin/core/read/named_files.h"
 #include "plugin/core/read/options.h"
 #include "plugin/input/check_train.h"
 
@@ -277,12 +276,6 @@ int amp_profile_time(struct amp_profile *p, network *nets[AMP_PROFILE_WAYS], FIL
     return p->rounds < LEAST_ROUNDS ? -1 : 0;
 }
 
-static int complain(const char *what)
-{
-    fprintf(stderr, "error: %s\n", what);
-    return -1;
-}
-
 /* ---- networks ---- */
 
 /* Fills in random images, and one label per image if the head's format is known: [yolo] and
@@ -402,19 +395,7 @@ static int print_result(const struct request *r, const struct amp_profile *p)
         amp_profile_print_json(p, stdout);
     else
         amp_profile_print(p, stdout);
-    return fflush(stdout) || ferror(stdout) ? complain(strerror(errno)) : 0;
-}
-
-static int check_data(const struct request *r)
-{
-    static char err[1 << 16];
-    /* A black image in place of a broken one would load fast. */
-    if (r->data) amp_refuse_bad_images(1);
-    if (!r->data || !amp_check_train_inputs(r->data, r->cfg, NULL, true, gpu_index >= 0, stderr,
-                                            stderr, err, sizeof err))
-        return 0;
-    amp_print_faults(err, stderr);
-    return -1;
+    return amp_result_flush();
 }
 
 /* ---- loading, and the step that it must keep up with ---- */
@@ -485,7 +466,7 @@ static int time_loading(const struct request *r, struct amp_profile *p, struct a
     amp_detector_args(net, r->data, &args);
     if (amp_loading_measure(l, &args, stderr, err, sizeof err) ||
         time_step(l, net, p->net->subdivisions, err, sizeof err))
-        return complain(err);
+        return amp_complain(err);
     p->loading = l;
     return 0;
 }
@@ -497,11 +478,11 @@ static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
     network *nets[AMP_PROFILE_WAYS] = {0};
     struct amp_loading loading = {0};
     p->layers = calloc((size_t)p->net->n, sizeof *p->layers);
-    if (!p->layers) return complain("out of memory");
+    if (!p->layers) return amp_complain("out of memory");
     int kept = amp_quiet_begin(), failed = build_all(cfg, p, nets);
     /* Loading comes first: then no thread of the backend is there yet. */
     if (!failed) failed = time_loading(r, p, &loading, nets[AMP_PROFILE_MIXED], options);
-    if (!failed && amp_profile_time(p, nets, stderr, err, sizeof err)) failed = complain(err);
+    if (!failed && amp_profile_time(p, nets, stderr, err, sizeof err)) failed = amp_complain(err);
     amp_quiet_end(kept);
     if (!failed) {
         report_left_fp16(nets[AMP_PROFILE_MIXED]);
@@ -515,35 +496,28 @@ static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
     return failed;
 }
 
+static int profile(const struct request *r, const struct amp_measured *subject)
+{
+    struct amp_profile p = {.net = subject->net};
+    struct reason no_fp32 = {""};
+    /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
+    amp_train_stock_check(subject->cfg, subject->net, gpu_index >= 0, take_first, &no_fp32);
+    if (no_fp32.text[0]) p.no_fp32 = no_fp32.text;
+    if (r->data && !subject->options.mixed_precision)
+        amp_mixed_tell_off(subject->cfg, "so Darknet loads all images; with mixed_precision=1:");
+    /* A black image in place of a broken one would load fast. */
+    if (r->data) amp_refuse_bad_images(1);
+    if (r->data && amp_inputs_check(r->data, r->cfg, NULL)) return -1;
+    return profile_cfg(r, subject->cfg, &subject->options, &p);
+}
+
 int amp_command_profile(int argc, char **argv)
 {
-    char err[2 * PATH_MAX];
     struct request r = {0};
-    struct amp_options options;
-    struct amp_profile p = {0};
-    struct amp_net_desc *net = NULL;
-    struct reason no_fp32 = {""};
+    struct amp_measured subject;
     read_arguments(argc, argv, &r);
     amp_machine_choose(r.gpu);
-    struct amp_cfg_file *cfg = amp_cfg_read(r.cfg, err, sizeof err);
-    if (cfg && !amp_named_files_check(cfg, err, sizeof err) &&
-        !amp_mixed_options_read(cfg, &options, err, sizeof err))
-        net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
-    if (net) {
-        amp_machine_settle_dtype(&options, r.gpu);
-        if (amp_machine_settle_pass(net, cfg, &options, r.gpu, err, sizeof err)) {
-            amp_net_desc_free(net);
-            net = NULL;
-        }
-    }
-    /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
-    if (net) amp_train_stock_check(cfg, net, gpu_index >= 0, take_first, &no_fp32);
-    if (net && r.data && !options.mixed_precision)
-        amp_mixed_tell_off(cfg, "so Darknet loads all images; with mixed_precision=1:");
-    p.net = net;
-    p.no_fp32 = no_fp32.text[0] ? no_fp32.text : NULL;
-    int failed = !net ? complain(err) : check_data(&r) ? -1 : profile_cfg(&r, cfg, &options, &p);
-    amp_net_desc_free(net);
-    amp_cfg_free(cfg);
+    int failed = amp_measured_read(&subject, r.cfg, r.gpu) || profile(&r, &subject);
+    amp_measured_free(&subject);
     return failed ? 1 : 0;
 }
