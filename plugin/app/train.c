@@ -12,6 +12,7 @@
 #include "chart.h"
 #include "commands.h"
 #include "darknet.h"
+#include "measuring.h"
 #include "processes.h"
 #include "train.h"
 
@@ -313,6 +314,8 @@ int amp_command_detector_train(int argc, char **argv)
         fputs("nothing was trained\n", stderr);
         return 1;
     }
+    if (words.mixed && !launch.rank)
+        amp_machine_report_limit(words.cfg, on_gpu ? 0 : -1, launch.size);
     if (words.map) choose_gpu(argc, argv);
     amp_refuse_bad_images(0); /* check_images names all of them instead */
     if (watch_training(&words)) {

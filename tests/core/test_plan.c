@@ -468,7 +468,10 @@ static char *report_of(bool json)
     size_t size;
     FILE *f = open_memstream(&text, &size);
     REQUIRE(f);
-    (json ? amp_plan_print_json : amp_plan_print)(plan, net, f);
+    struct amp_json j = {.out = f, .digits = AMP_JSON_FLOAT};
+    if (!json) amp_plan_print(plan, net, f);
+    if (json) amp_json_begin(&j, NULL, '{');
+    if (json) amp_plan_write_json(plan, net, &j);
     fclose(f);
     return text;
 }

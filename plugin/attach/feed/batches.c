@@ -23,7 +23,6 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <sys/mman.h>
 
 /* One batch, from the call that loads it until it is freed. Two owners: the training thread's list
  * and the loading job. Whichever ends later frees it, because the thread may follow another network
@@ -263,28 +262,6 @@ static struct amp_image_shape shape_of(const load_args *args)
     return (struct amp_image_shape){net->inputs, 1, 1};
 }
 
-/* Darknet does not check the memory that it asks for on loader threads: a missing array is a crash
- * there. The size is known here, so it is asked for as one block and given back at once. NORESERVE:
- * the question is about the limit on addresses (ulimit -v). */
-static void check_memory(const load_args *args)
-{
-    char why[300];
-    struct amp_image_shape shape = shape_of(args);
-    size_t bytes = (size_t)args->n * shape.c * shape.h * shape.w * sizeof(float);
-    if (!bytes) return;
-    void *all = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (all != MAP_FAILED) {
-        munmap(all, bytes);
-        return;
-    }
-    snprintf(why, sizeof why,
-             "no memory for the images of a batch: %d images of %dx%d need %.1f MiB, beside those "
-             "of the batch before; lower batch, or raise the limit of memory (ulimit -v)",
-             args->n, args->w, args->h, (double)bytes / (1 << 20));
-    amp_fail(why);
-}
-
 /* Stages only for a network on a device whose readers all want one format; else NULL. */
 static struct amp_staging *stage(const load_args *args)
 {
@@ -314,7 +291,6 @@ static int share_batch(const struct amp_session *s, int *n)
 static pthread_t load_by_image(load_args args)
 {
     int first = share_batch(amp_batches_session(), &args.n);
-    check_memory(&args);
     struct job *job = allocate(1, sizeof *job);
     size_t n = (size_t)args.n;
     job->args = args;

@@ -21,7 +21,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -193,23 +192,13 @@ const struct amp_pixels *amp_image_decode_jpeg(char *filename, int least,
     "it must be an image file, such as JPEG or PNG (Darknet alone would go on with a black image " \
     "of 10x10)"
 
-/* OpenCV gives up at such a file and where memory ends in the same way. */
-static const char *memory_hint(void)
-{
-    struct rlimit most;
-    bool limited = !getrlimit(RLIMIT_AS, &most) && most.rlim_cur != RLIM_INFINITY;
-    return limited ? "; if memory ended: raise the limit of memory (ulimit -v), or lower batch"
-                   : "";
-}
-
 /* Several loader threads may get here; the first ends the program. */
-static _Noreturn void end_program(const char *name, const char *why, const char *hint)
+static _Noreturn void end_program(const char *name, const char *why)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     char message[PATH_MAX + 1000];
     pthread_mutex_lock(&once);
-    snprintf(message, sizeof message, "image \"%s\" cannot be read or decoded: %s%s", name, why,
-             hint);
+    snprintf(message, sizeof message, "image \"%s\" cannot be read or decoded: %s", name, why);
     amp_fail(message);
 }
 
@@ -217,7 +206,7 @@ static _Noreturn void end_program(const char *name, const char *why, const char 
  * makes the status 1. */
 static void refuse_at_exit(void)
 {
-    if (refuses() && reading) end_program(reading, NO_IMAGE, memory_hint());
+    if (refuses() && reading) end_program(reading, NO_IMAGE);
 }
 
 static void watch_exit(void)
@@ -260,7 +249,7 @@ static int note_bad_image(const char *name)
 bool amp_images_take_command(int *status)
 {
     if (!reading) return false;
-    if (refuses()) end_program(reading, NO_IMAGE, memory_hint());
+    if (refuses()) end_program(reading, NO_IMAGE);
     *status = note_bad_image(reading);
     return true;
 }
@@ -284,8 +273,7 @@ image amp_image_decode(char *filename, int channels)
     struct decoding d = {filename, channels, {0}};
     char why[500];
     if (amp_catch_exception(decode, &d, why, sizeof why))
-        end_program(reading ? reading : filename, why,
-                    strstr(why, "nsufficient memory") ? memory_hint() : "");
+        end_program(reading ? reading : filename, why);
     return d.decoded;
 }
 

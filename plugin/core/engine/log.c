@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/core/read/text.h"
+#include "plugin/core/read/json.h"
 #include "plugin/core/host.h"
 #include "tensors.h"
 
@@ -303,31 +303,39 @@ bool amp_log_wants_layers(const struct amp_log *log, size_t iteration)
     return log->json && log->layers_every && iteration % (size_t)log->layers_every == 0;
 }
 
-/* Nine digits give back the same float. */
-static void print_number(FILE *f, const char *key, double value)
+/* Every line of amp_log. */
+static struct amp_json begin_line(struct amp_log *log, size_t iteration)
 {
-    fprintf(f, ", \"%s\": ", key);
-    amp_json_number(f, value, 9);
+    struct amp_json j = {.out = log->json, .digits = AMP_JSON_FLOAT};
+    amp_json_begin(&j, NULL, '{');
+    amp_json_put(&j, "iteration", "%zu", iteration);
+    return j;
 }
 
-static void write_layers(FILE *f, const struct amp_numbers *numbers)
+static void write_layers(struct amp_json *j, const struct amp_numbers *numbers)
 {
+    if (!numbers->n_layers) return;
+    amp_json_begin(j, "layers", '[');
     for (int i = 0; i < numbers->n_layers; i++) {
         const struct amp_layer_numbers *l = &numbers->layers[i];
-        fprintf(f, "%s{\"layer\": %d, \"type\": \"%s\", \"format\": \"%s\"",
-                i ? ", " : ", \"layers\": [", i, l->type, l->format);
-        print_number(f, "out_max", l->out_max);
-        print_number(f, "delta_max", l->delta_max);
-        print_number(f, "delta_zero", l->delta_zero);
-        fputc('}', f);
+        amp_json_begin(j, NULL, '{');
+        amp_json_put(j, "layer", "%d", i);
+        amp_json_string(j, "type", l->type);
+        amp_json_string(j, "format", l->format);
+        amp_json_number(j, "out_max", l->out_max);
+        amp_json_number(j, "delta_max", l->delta_max);
+        amp_json_number(j, "delta_zero", l->delta_zero);
+        amp_json_end(j, '}');
     }
-    if (numbers->n_layers) fputc(']', f);
+    amp_json_end(j, ']');
 }
 
 /* Puts what was written into the file at once, so that a reader can follow the run. After an error
  * the file is given up: a full disk must not end a training. */
-static void flush_json(struct amp_log *log)
+static void end_line(struct amp_log *log, struct amp_json *j)
 {
+    amp_json_end(j, '}');
+    fputc('\n', log->json);
     if (!fflush(log->json)) return;
     fprintf(log->out, "mixed precision: amp_log can no longer be written: %s\n", strerror(errno));
     fclose(log->json);
@@ -342,24 +350,23 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
     bool begins = log->json_is_own && log->iteration == 1 && log->iterations == 1;
     bool emptied = begins && !ftruncate(fileno(log->json), 0);
     (void)emptied; /* an error here shows in the writing too */
-    fprintf(log->json, LINE_BEGINS "%zu", log->iteration);
-    print_number(log->json, "loss", log->loss);
-    print_number(log->json, "loss_scale", s->scale);
-    fprintf(log->json, ", \"redone\": %lld, \"skipped\": %lld", (long long)s->redone,
-            (long long)s->skipped);
-    print_number(log->json, "seconds", seconds);
-    print_number(log->json, "loading_seconds", log->waiting);
+    struct amp_json j = begin_line(log, log->iteration);
+    amp_json_number(&j, "loss", log->loss);
+    amp_json_number(&j, "loss_scale", s->scale);
+    amp_json_put(&j, "redone", "%lld", (long long)s->redone);
+    amp_json_put(&j, "skipped", "%lld", (long long)s->skipped);
+    amp_json_number(&j, "seconds", seconds);
+    amp_json_number(&j, "loading_seconds", log->waiting);
     if (log->exchanges) {
-        print_number(log->json, "wait_seconds", log->for_others);
-        print_number(log->json, "reduce_seconds", log->reducing);
-        fprintf(log->json, ", \"slowest_rank\": %d, \"exchanged_bytes\": %llu", log->slowest,
-                (unsigned long long)log->exchanged);
+        amp_json_number(&j, "wait_seconds", log->for_others);
+        amp_json_number(&j, "reduce_seconds", log->reducing);
+        amp_json_put(&j, "slowest_rank", "%d", log->slowest);
+        amp_json_put(&j, "exchanged_bytes", "%llu", (unsigned long long)log->exchanged);
     }
-    print_number(log->json, "grad_norm", numbers->grad_norm);
-    if (log->clips) fprintf(log->json, ", \"clipped\": %lld", (long long)numbers->clipped);
-    write_layers(log->json, numbers);
-    fputs("}\n", log->json);
-    flush_json(log);
+    amp_json_number(&j, "grad_norm", numbers->grad_norm);
+    if (log->clips) amp_json_put(&j, "clipped", "%lld", (long long)numbers->clipped);
+    write_layers(&j, numbers);
+    end_line(log, &j);
 }
 
 void amp_log_step(struct amp_log *log, const struct amp_scaler *s)
@@ -435,12 +442,14 @@ void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50,
     log->window_start += seconds;
     log->started += seconds;
     if (!log->json) return;
-    fprintf(log->json, LINE_BEGINS "%zu, \"evaluation\": {\"seconds\": %.9g", iteration, seconds);
-    print_number(log->json, "map50", map50);
-    print_number(log->json, "map75", map75);
-    print_number(log->json, "map", map);
-    fputs("}}\n", log->json);
-    flush_json(log);
+    struct amp_json j = begin_line(log, iteration);
+    amp_json_begin(&j, "evaluation", '{');
+    amp_json_number(&j, "seconds", seconds);
+    amp_json_number(&j, "map50", map50);
+    amp_json_number(&j, "map75", map75);
+    amp_json_number(&j, "map", map);
+    amp_json_end(&j, '}');
+    end_line(log, &j);
 }
 
 /* ---- numbers of layers ---- */

@@ -1,6 +1,6 @@
-"""`darknet amp bench-loader`: both ways on a set of JPEGs and PNGs, and what it says of them.
+"""`darknet amp profile CFG DATA`: loading by both ways on a set of JPEGs and PNGs, and what it says of them.
 
-usage: bench_loader_command.py DARKNET
+usage: profile_loading.py DARKNET
 """
 
 import base64
@@ -22,13 +22,17 @@ JPEG = zlib.decompress(base64.b64decode(
 
 
 def run(folder, *args):
-    return subprocess.run([sys.argv[1], "amp", "bench-loader", *args], cwd=folder, capture_output=True, text=True)
+    return subprocess.run([sys.argv[1], "amp", "profile", *args], cwd=folder, capture_output=True, text=True)
 
 
 def bench(folder, *args):
-    told = run(folder, "toy.data", "toy.cfg", "-nogpu", *args)
+    told = run(folder, "toy.cfg", "toy.data", "-nogpu", *args)
     assert told.returncode == 0, told.stderr
     return told
+
+
+def bench_json(folder):
+    return json.loads(bench(folder, "--json").stdout)["loading"]
 
 
 def change(folder, *changes):
@@ -49,8 +53,8 @@ def put_jpegs(folder, count):
 
 
 def check_json(folder):
-    result = json.loads(bench(folder, "--json").stdout)
-    assert (result["data"], result["cfg"]) == ("toy.data", "toy.cfg")
+    result = bench_json(folder)
+    assert result["data"] == "toy.data"
     assert (result["width"], result["height"], result["random"]) == (32, 32, False)
     assert (result["listed"], result["images"], result["rounds"]) == (8, 8, 3)
     assert result["left_to_darknet"] == [{"kind": "PNG", "images": 3}]
@@ -73,8 +77,7 @@ def check_json(folder):
 
 def check_words(folder):
     told = bench(folder)
-    assert told.stdout.startswith("\namp bench-loader: toy.data, toy.cfg: 8 of 8 images, to 32x32\n"), told.stdout
-    for words in ("left to Darknet: 3 of 8 images: 3 PNG\n", "a training step: 4 images in ", "(computed: "):
+    for words in ("\n\nloading: toy.data: 8 of 8 images, to 32x32\n", "left to Darknet: 3 of 8 images: 3 PNG\n", "a training step: 4 images in ", "(computed: "):
         assert words in told.stdout, told.stdout
     assert ("\nLoading keeps up: " in told.stdout) != ("\nTraining will wait for images: " in told.stdout)
     assert "images/s" not in told.stderr, "this is no training"
@@ -83,9 +86,9 @@ def check_words(folder):
 
 def check_passes(folder):
     """A step is as long as its passes. 400 times as many of them: even on a busy machine more than 20 times as long."""
-    one = json.loads(bench(folder, "--json").stdout)["step"]
+    one = bench_json(folder)["step"]
     change(folder, ("batch=4\n", "batch=1600\n"), ("subdivisions=2\n", "subdivisions=800\n"))
-    many = json.loads(bench(folder, "--json").stdout)["step"]
+    many = bench_json(folder)["step"]
     assert (one["images"], many["images"]) == (4, 1600)
     assert many["seconds"] > 20 * one["seconds"], (one, many)
     change(folder, ("batch=1600\n", "batch=4\n"), ("subdivisions=800\n", "subdivisions=2\n"))
@@ -96,8 +99,7 @@ def check_keys(folder):
     change(folder, ("mixed_precision=1\n", "amp_loader=darknet\namp_loader_threads=1\nmixed_precision=1\n"),
            ("random=0", "random=1"))
     change(folder, ("random=0", "random=1"))
-    told = bench(folder, "--json")
-    result = json.loads(told.stdout)
+    result = bench_json(folder)
     assert (result["loader"], result["loader_threads"], result["random"]) == ("darknet", 1, True)
     assert result["keeps_up"] == (result["cores_needed"]["darknet"] <= 1)
     change(folder, ("mixed_precision=1\n", ""))
@@ -105,18 +107,14 @@ def check_keys(folder):
 
 
 def check_errors(folder):
-    for args, said in (((), "needed: DATA CFG"), (("toy.data",), "needed: DATA CFG"),
-                       (("toy.data", "none.cfg"), "none.cfg"), (("none.data", "toy.cfg"), "none.data"),
-                       (("toy.data", "toy.cfg", "more"), 'unexpected word "more"'),
-                       (("--jsno", "toy.data", "toy.cfg"), "did you mean --json?")):
-        refused = run(folder, *args)
-        assert refused.returncode == 1 and said in refused.stderr and not refused.stdout, (args, refused)
+    refused = run(folder, "toy.cfg", "none.data")
+    assert refused.returncode == 1 and "none.data" in refused.stderr and not refused.stdout, refused
     first = Path((folder / "train.txt").read_text().split()[0])
     first.write_bytes(JPEG[:100])  # no decoder makes an image of its header alone
-    refused = run(folder, "toy.data", "toy.cfg")
+    refused = run(folder, "toy.cfg", "toy.data")
     assert refused.returncode == 1 and str(first) in refused.stderr and not refused.stdout, refused
     first.unlink()
-    refused = run(folder, "toy.data", "toy.cfg")
+    refused = run(folder, "toy.cfg", "toy.data")
     assert refused.returncode == 1 and str(first) in refused.stderr, refused
 
 
