@@ -99,7 +99,9 @@ const char *amp_dtype_word(enum amp_dtype_choice dtype)
 static const struct amp_option_row rows[] = {
     {"mixed_precision", "switch", "0 or 1", "0",
      "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0; a loss: "
-     "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose.",
+     "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose. A "
+     "`[route]` or `[shortcut]` of which one source is kept in 4 bytes has 4 bytes too, as in "
+     "PyTorch, unless its own section says 1.",
      .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision), .place = AMP_IN_BOTH},
     {"amp_dtype", "word", "auto, fp16, bf16, tf32 or fp32", "auto",
      "What convolutions, deconvolutions, local and connected layers compute in. auto: bf16 on a "
