@@ -111,10 +111,10 @@ static const struct amp_option_row rows[] = {
      "the same code.",
      .kind = AMP_OPTION_WORD, .offset = AT(dtype), .words = dtype_words},
     {"amp_level", "word", "none, O0, O1, O2 or O3", "none",
-     "Stands for other keys, by the names that Apex gave such sets. O0: `amp_dtype=fp32`. O1: "
-     "`amp_dtype=auto`, `loss_scale=dynamic`. O2: `amp_dtype=fp16`, `loss_scale=dynamic`. O3, for "
-     "benchmarks only: `amp_dtype=fp16`, `loss_scale=1`; unlike Apex's, its master weights and the "
-     "arithmetic of batch-norm are FP32.",
+     "A name for a set of keys, as in Apex. O0: `amp_dtype=fp32`. O1: `amp_dtype=auto`, "
+     "`loss_scale=dynamic`. O2: `amp_dtype=fp16`, `loss_scale=dynamic`. O3: O2 with a fixed scale, "
+     "`loss_scale=1`; for benchmarks only. Unlike Apex's, its master weights and the arithmetic of "
+     "batch-norm are FP32.",
      .kind = AMP_OPTION_WORD, .offset = AT(level), .words = level_words},
     {"loss_scale", "word or number", "dynamic, or a number from 1 to 16777216", "dynamic",
      "A number is a fixed scale, rounded down to a power of two; a step that overflows is skipped. "
