@@ -5,6 +5,7 @@ usage: bench_batches.py ROOT BENCH_STEP DARKNET
 """
 
 import json
+import random
 import re
 import subprocess
 import sys
@@ -65,6 +66,45 @@ def check(folder):
     return folder / "made/bench.json"
 
 
+CLASSIFIER = """[net]
+batch=1
+width=8
+height=8
+channels=3
+learning_rate=0.01
+policy=constant
+max_batches=1
+
+[convolutional]
+batch_normalize=1
+filters=2
+size=3
+activation=linear
+
+[avgpool]
+[softmax]
+"""
+
+
+def check_classifier(folder):
+    """Right answers are counted where the running statistics have had time."""
+    images = [folder / f"{i}_{('cat', 'dog')[i % 2]}.png" for i in range(10)]
+    for image in images:
+        toyset.write_image(image, random.Random(1), 8)
+    (folder / "list.txt").write_text("".join(f"{image}\n" for image in images))
+    (folder / "labels.txt").write_text("cat\ndog\n")
+    (folder / "c.data").write_text(f"classes=2\ntrain={folder}/list.txt\nvalid={folder}/list.txt\n"
+                                   f"labels={folder}/labels.txt\nbackup=nowhere\n")
+    (folder / "c.cfg").write_text(CLASSIFIER)
+    done = run(folder / "c.cfg", "--batches", "1,2", "--rounds", "1", "--data", folder / "c.data", "--images", "300",
+               "--out", folder / "bench")
+    assert done.returncode == 0, done.stderr
+    for p in json.loads((folder / "bench.json").read_text())["points"]:
+        assert p["loss"] > 0 and (0 <= p["top1"] <= 1 if p["batch"] == 1 else "top1" not in p), p
+    assert "share of right answers after 300 images" in (folder / "bench.svg").read_text()
+    assert all(len(values) == (4 if batch == 1 else 3) for (_, _, batch), values in drawn(folder / "bench.svg").items())
+
+
 def check_what_does_not_fit(folder, other):
     """A program that has no memory for batch 2 in FP32; then for any. Another machine's record is drawn with it."""
     cfg = make(folder)
@@ -102,6 +142,8 @@ def main():
         folder = Path(name)
         (folder / "failing").mkdir()
         other = check(folder)
+        (folder / "classifier").mkdir()
+        check_classifier(folder / "classifier")
         check_what_does_not_fit(folder / "failing", other)
         (folder / "x").touch()
         for args, said in ((("none.cfg",), "none.cfg: there is no such file"), (("x", "--batches", "0"), "batches"),
