@@ -221,11 +221,39 @@ AMP_TEST(a_layer_can_be_kept_in_fp32)
     CHECK_INT(plan->layers[1].out, AMP_FORMAT_FP32);
     CHECK(plan->layers[0].copy[AMP_FORMAT_FP32] >= 0);
     CHECK(plan->layers[1].copy[AMP_FORMAT_FP16] >= 0);
-    CHECK_INT(plan->layers[3].in, AMP_FORMAT_FP16);
     CHECK_STR(plan->layers[1].reason, "mixed_precision=0 in its section");
     CHECK(plan->flop_reduced < plan->flop && plan->flop_reduced > 0);
     check_plan();
     forget();
+}
+
+/* PyTorch's rule. Which of the sources is FP32 makes no difference. */
+AMP_TEST(of_several_sources_the_widest_type_wins)
+{
+    static const char *const last[] = {"[shortcut]\nfrom=-3\n", "[route]\nlayers=-1,-3\n"};
+    for (int wide = -1; wide < 3; wide++)
+        for (int i = 0; i < 2; i++)
+            for (int told = 0; told < 2; told++) {
+                char layers[1024] = "";
+                for (int k = 0; k < 3; k++)
+                    snprintf(layers + strlen(layers), sizeof layers - strlen(layers),
+                             "[conv]\nbatch_normalize=1\nfilters=4\n%s",
+                             k == wide ? "mixed_precision=0\n" : "");
+                snprintf(layers + strlen(layers), sizeof layers - strlen(layers),
+                         "%s%s[maxpool]\nsize=2\nstride=2\n[conv]\n[cost]\n", last[i],
+                         told ? "mixed_precision=1\n" : "");
+                plan_layers("", layers);
+                bool fp32 = !told && (wide == 0 || wide == 2); /* layers 0 and 2 are the sources */
+                enum amp_format expected = fp32 ? AMP_FORMAT_FP32 : AMP_FORMAT_FP16;
+                CHECK_INT(plan->layers[3].in, expected);
+                CHECK_INT(plan->layers[4].in, expected);
+                CHECK_INT(plan->layers[5].in, AMP_FORMAT_FP16);
+                CHECK_SAYS(plan->layers[3].reason,
+                           fp32 ? "passes FP32 through" : "passes FP16 through");
+                check_plan();
+                if (test_failures) TEST_FAIL("%s", layers);
+                forget();
+            }
 }
 
 AMP_TEST(what_only_fp32_layers_feed_passes_fp32_unless_told_otherwise)

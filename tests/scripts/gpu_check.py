@@ -257,7 +257,7 @@ def test_no_sanitizer(folder):
     (folder / "path/compute-sanitizer").unlink()
     here = f"{folder}/path:/usr/bin:/bin"
     if shutil.which("compute-sanitizer", path=f"{here}:{ROOT}/build/toolkit/nvidia/cu13/bin"):
-        print("compute-sanitizer is among this machine's programs: what is without it is not tested")
+        print("SKIPPED gpu-check.sh without compute-sanitizer, which is among this machine's programs")
         return
     done, stages = machine.check("second", PATH=here, CUDA_HOME="/nowhere")
     assert stages["sanitizers"] == ("skipped", "compute-sanitizer is not here") and done.returncode == 0, (stages, done)

@@ -146,6 +146,20 @@ static void choose_darknet(const struct planner *pl, const struct amp_layer_desc
                 "mixed_precision=1 is asked for, but only Darknet's own FP32 code runs this layer");
 }
 
+/* Whether a layer of ours that this one reads is kept in FP32. Of several sources the widest type
+ * wins, as in PyTorch: rounding the sum of two layers would lose what one of them was kept in FP32
+ * for. */
+static bool reads_kept_in_fp32(const struct planner *pl, const struct amp_plan_layer *p,
+                               int n_sources)
+{
+    for (int k = 0; k < n_sources; k++) {
+        const struct amp_plan_layer *source =
+            p->sources[k] < 0 ? NULL : &pl->plan->layers[p->sources[k]];
+        if (source && source->ours && source->in == AMP_FORMAT_FP32) return true;
+    }
+    return false;
+}
+
 /* Storage format of a layer of ours. choose_heads may change the output's format afterwards. A
  * demotion comes first, since the layer has shown that it needs the range; then the user's wish. */
 static enum amp_format choose_storage(struct planner *pl, int i)
@@ -173,13 +187,8 @@ static enum amp_format choose_storage(struct planner *pl, int i)
                 l->batch_normalize ? "batch-norm arithmetic" : "bias");
         return island;
     }
-    /* A layer that only moves values follows its sources: if all of them are FP32, rounding here
-     * would lose what they were kept in FP32 for. */
-    bool all_fp32 = l->override != 1;
-    for (int k = 0; k < l->n_sources; k++)
-        all_fp32 = all_fp32 && p->sources[k] >= 0 && pl->plan->layers[p->sources[k]].ours &&
-                   pl->plan->layers[p->sources[k]].in == AMP_FORMAT_FP32;
-    enum amp_format storage = all_fp32 ? AMP_FORMAT_FP32 : island;
+    enum amp_format storage =
+        l->override != 1 && reads_kept_in_fp32(pl, p, l->n_sources) ? AMP_FORMAT_FP32 : island;
     explain(p, "passes %s through", amp_format_name(storage));
     return storage;
 }
@@ -229,8 +238,8 @@ static int choose_layer(struct planner *pl, int i)
     return 0;
 }
 
-/* Whether the backend's operations write the layer's result in any order. To them the images of a
- * [local] are pixels, which FP32 NCHW has in another order. */
+/* Whether the layer can write FP32 NCHW itself. In a [local] layer the images of a batch are laid
+ * out as pixels, so NCHW order differs. */
 static bool can_be_head(const struct amp_layer_desc *l)
 {
     return amp_layer_is_matrix(l) && l->type != AMP_LOCAL;

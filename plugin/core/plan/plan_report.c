@@ -78,8 +78,9 @@ void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net,
     fprintf(f, "mixed precision plan: %s", plan->dtype);
     if (plan->dtype_reason) fprintf(f, " (amp_dtype=auto: %s)", plan->dtype_reason);
     if (plan->level)
-        fprintf(f, "; amp_level=%s stands for %s", amp_level_word(plan->level),
-                amp_level_keys(plan->level));
+        fprintf(f, "; amp_level=%s stands for %s%s", amp_level_word(plan->level),
+                amp_level_keys(plan->level),
+                plan->level == AMP_LEVEL_O3 ? ": O2 with a fixed loss scale of 1" : "");
     fprintf(f, "\n%5s %-15s %-18s %-5s %-10s %s\n", "layer", "type", "output", "math", "storage",
             "reason");
     for (int i = 0; i < plan->n; i++) {

@@ -101,7 +101,9 @@ const char *amp_dtype_word(enum amp_dtype_choice dtype)
 static const struct amp_option_row rows[] = {
     {"mixed_precision", "switch", "0 or 1", "0",
      "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0; a loss: "
-     "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose.",
+     "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose. A "
+     "`[route]` or `[shortcut]` of which one source is kept in 4 bytes has 4 bytes too, as in "
+     "PyTorch, unless its own section says 1.",
      .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision), .place = AMP_IN_BOTH},
     {"amp_dialect", "word", "auto, stock or fork", "auto",
      "By whose rules the cfg is trained. fork: those of AlexeyAB's Darknet, with its losses, its "
@@ -116,10 +118,10 @@ static const struct amp_option_row rows[] = {
      "the same code.",
      .kind = AMP_OPTION_WORD, .offset = AT(dtype), .words = dtype_words},
     {"amp_level", "word", "none, O0, O1, O2 or O3", "none",
-     "Stands for other keys, by the names that Apex gave such sets. O0: `amp_dtype=fp32`. O1: "
-     "`amp_dtype=auto`, `loss_scale=dynamic`. O2: `amp_dtype=fp16`, `loss_scale=dynamic`. O3, for "
-     "benchmarks only: `amp_dtype=fp16`, `loss_scale=1`; unlike Apex's, its master weights and the "
-     "arithmetic of batch-norm are FP32.",
+     "A name for a set of keys, as in Apex. O0: `amp_dtype=fp32`. O1: `amp_dtype=auto`, "
+     "`loss_scale=dynamic`. O2: `amp_dtype=fp16`, `loss_scale=dynamic`. O3: O2 with a fixed scale, "
+     "`loss_scale=1`; for benchmarks only. Unlike Apex's, its master weights and the arithmetic of "
+     "batch-norm are FP32.",
      .kind = AMP_OPTION_WORD, .offset = AT(level), .words = level_words},
     {"loss_scale", "word or number", "dynamic, or a number from 1 to 16777216", "dynamic",
      "A number is a fixed scale, rounded down to a power of two; a step that overflows is skipped. "
