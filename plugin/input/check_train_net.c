@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "plugin/core/files/file.h"
+#include "plugin/core/read/lines.h"
 #include "plugin/core/read/named_files.h"
 
 struct checker {

@@ -45,6 +45,18 @@ CASES = [
     ("empty train list", lambda d: (d / "train.txt").write_text(""), ["train.txt", "no image"]),
     ("Windows line ends in the list", lambda d: edit(d / "train.txt", "\n", "\r\n"),
      ["line 1: ", "image000.png", "carriage return"]),
+    ("the cfg and the data file swapped", lambda d: swap(d / "toy.cfg", d / "toy.data"),
+     ["toy.cfg:1: ", "toy.data:2: ", "the order is DATA CFG"]),
+    ("backslashes in the list", lambda d: edit(d / "train.txt", "image003", "x\\image003"),
+     ["line 4: ", "write / between folders"]),
+    ("a byte-order mark in the list", lambda d: put_before(d / "train.txt", b"\xef\xbb\xbf"),
+     ["train.txt", "byte-order mark"]),
+    ("names in UTF-16", lambda d: (d / "toy.names").write_text("red\nblue\n", "utf-16"),
+     ["names=toy.names", "UTF-16"]),
+    ("an image of 0 bytes", lambda d: cut(d / "image003.png", 0),
+     ["line 4: image003.png: is empty (0 bytes)"]),
+    ("a page under an image's name", lambda d: (d / "image003.png").write_text("<html>gone</html>"),
+     ["line 4: image003.png: is an HTML"]),
     ("class id too large", lambda d: append(d / "image003.txt", b"2 .5 .5 .1 .1\n"),
      ["image003.txt:2: ", '"2"', "from 0 to 1"]),
     ("label not finite", lambda d: append(d / "image003.txt", b"1 .5 nan .1 .1\n"),
@@ -101,6 +113,16 @@ CASES = [
     ("backup is a file", lambda d: ((d / "backup").rmdir(), (d / "backup").write_text("")),
      ["backup: not a folder"]),
 ]
+
+
+def swap(one, other):
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def put_before(path, data):
+    path.write_bytes(data + path.read_bytes())
 
 
 def replace_by_fifo(path):
@@ -162,7 +184,7 @@ def check_undecodable_image(program, good, folder):
     """The loader finds it: training has begun, and ends."""
     shutil.copytree(good, folder)
     for number in range(8):
-        (folder / ("image%03d.png" % number)).write_text("no image")
+        (folder / ("image%03d.png" % number)).write_bytes(b"\x89PNG\r\n\x1a\n no image")
     run = train(program, folder, "toy.weights")
     assert run.returncode == 1 and "cannot be read or decoded" in run.stderr, run.stderr
     assert not (folder / "bad.list").exists()

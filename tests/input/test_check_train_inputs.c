@@ -2,6 +2,8 @@
  * a folder of their own that holds a good set; each spoils one thing and puts it right again. */
 #define _GNU_SOURCE
 #include "plugin/input/check_train.h"
+#include "plugin/input/image_files.h"
+#include "plugin/input/labels.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -62,6 +64,12 @@ static void put_list(void)
     fclose(fp);
 }
 
+/* As much of a JPEG as is looked at. */
+static void put_image(const char *path)
+{
+    put_bytes(path, "\xFF\xD8\xFF\xE0\0\4ab\xFF\xDA\0\2pixels", 18);
+}
+
 static void put_good_set(void)
 {
     char path[64];
@@ -71,7 +79,7 @@ static void put_good_set(void)
     put_list();
     for (int i = 0; i < IMAGES; i++) {
         snprintf(path, sizeof path, "images/%d.jpg", i);
-        put(path, "not looked into");
+        put_image(path);
         snprintf(path, sizeof path, "labels/%d.txt", i);
         put(path, i ? "0 0.5 0.5 0.25 0.25\n1 .1 .1 .1 .1\n" : "");
     }
@@ -233,7 +241,9 @@ AMP_TEST(missing_images_and_labels)
               "  line 4: images/3.jpg: No such file or directory\n"
               "train.txt: label files that cannot be read (2):\n"
               "  line 4: labels/3.txt: No such file or directory\n"
-              "  line 5: labels/4.txt: No such file or directory");
+              "  line 5: labels/4.txt: No such file or directory (from the image's name: the "
+              "first \"images\" became \"labels\", the first \".jpg\" became \".txt\")\n"
+              "  " AMP_LABEL_RULE);
     for (int i = 0; i < IMAGES; i++) {
         char path[64];
         snprintf(path, sizeof path, "images/%d.jpg", i);
@@ -275,10 +285,150 @@ AMP_TEST(white_space_in_the_list_belongs_to_the_name)
               "  line 1: labels/1.txt: No such file or directory (the name ends in a carriage "
               "return)\n"
               "  line 2: labels/2.txt: No such file or directory (the name ends in a blank)");
-    put("images/2.jpg ", "");
+    put_image("images/2.jpg ");
     put("labels/2.txt ", "");
     put("train.txt", "images/2.jpg \nimages/3.jpg");
     check_good();
+}
+
+AMP_TEST(why_a_name_is_not_found)
+{
+    static const char *const cases[][2] = {
+        {"images\\\\1.jpg", "(a backslash is a part of the name here: write / between folders)"},
+        {"~/images/1.jpg", "(only a shell knows what ~ is: write the whole path)"},
+        {" images/1.jpg", "(the name begins with a blank)"},
+        {"\"images/1.jpg\"", "(Darknet takes the quote for a part of the name)"},
+        {"images/none.jpg", "No such file or directory\n"},
+    };
+    char line[200];
+    start();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(line, sizeof line, "%s\n", cases[i][0]);
+        put("train.txt", line);
+        CHECK_INT(check(), -1);
+        CHECK_SAYS(err, cases[i][1]);
+    }
+    mkdir("lists", 0755);
+    put_image("lists/a.jpg");
+    put("lists/b.txt", "a.jpg\n");
+    put_replaced("a.data", good_data, "train.txt", "lists/b.txt");
+    CHECK_INT(check(), -1);
+    CHECK_SAYS(err, "line 1: a.jpg: No such file or directory (it is there seen from the list's "
+                    "folder, but Darknet looks from the current folder");
+}
+
+/* By their first bytes, and JPEGs by their headers. */
+AMP_TEST(files_that_are_no_images)
+{
+#define JPEG "\xFF\xD8\xFF\xE0\0\4ab"
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *why; /* NULL: an image */
+    } cases[] = {
+#define CASE(bytes, why) {bytes, sizeof bytes - 1, why}
+        CASE("", "is empty (0 bytes)"),
+        CASE("<!DOCTYPE html>", "is an HTML or XML page, not an image"),
+        CASE("\r\n <html>", "is an HTML or XML page, not an image"),
+        CASE("{\"error\": 404}", "is JSON text, not an image"),
+        CASE("GIF89a....", "is a GIF, which OpenCV does not read: convert it to JPEG or PNG"),
+        CASE("\0\0\0\x18"
+             "ftypheic",
+             "is HEIC or a video, which"),
+        CASE("%PDF-1.4", "is a PDF"),
+        CASE("PK\3\4....", "is a ZIP archive"),
+        CASE("version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS"),
+        CASE("Not found", "does not begin as an image does"),
+        CASE("P", "does not begin as an image does"),
+        CASE("\0\0\0\0", "does not begin as an image does"),
+        CASE("\xFF\xD8\xFF", "is a JPEG that ends before its pixels begin"),
+        CASE(JPEG, "is a JPEG that ends before its pixels begin"),
+        CASE(JPEG "\xFF\xE1\x7F\xFF"
+                  "cut",
+             "is a JPEG that ends before its pixels begin"),
+        CASE(JPEG "\xFF\xDA", "is a JPEG that ends before its pixels begin"),
+        CASE(JPEG "\xFF\xFF\xDA\0\2x", NULL),
+        CASE("\x89PNG\r\n\x1A\n", NULL),
+        CASE("BM", NULL),
+        CASE("RIFF....WEBP", NULL),
+        CASE("P6\n1 1 255\n...", NULL),
+    };
+    char expected[300];
+    start();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_bytes("images/3.jpg", cases[i].bytes, cases[i].size);
+        CHECK_INT(check(), cases[i].why ? -1 : 0);
+        snprintf(expected, sizeof expected,
+                 "train.txt: images that cannot be read (1):\n  line 4: images/3.jpg: %s",
+                 cases[i].why ? cases[i].why : "");
+        CHECK_INT(strncmp(err, expected, strlen(expected)) == 0, cases[i].why != NULL);
+        if (test_failures) TEST_FAIL("case %zu: %s", i, err);
+    }
+}
+
+/* Good images are known again until they change; bad ones never are. */
+AMP_TEST(known_images)
+{
+    start();
+    put("images/2.jpg", "no image");
+    for (int run = 0; run < 3; run++) {
+        struct amp_known_images *known = amp_known_images_open("cache/new/images");
+        REQUIRE(known != NULL);
+        if (run == 2) put("images/1.jpg", "written since");
+        CHECK(!amp_known_images_fault(known, "images/0.jpg"));
+        CHECK(!amp_known_images_fault(known, "./images/3.jpg"));
+        CHECK_INT(amp_known_images_fault(known, "images/1.jpg") != NULL, run == 2);
+        CHECK(amp_known_images_fault(known, "images/2.jpg") != NULL);
+        CHECK(amp_known_images_fault(known, "images/none.jpg") != NULL);
+        CHECK_INT(amp_known_images_new(known), run ? 0 : 3);
+        mkdir("cache", 0755);
+        CHECK_INT(amp_known_images_keep(known), 0);
+        amp_known_images_free(known);
+    }
+    put("cache/new/images", "of somebody else");
+    struct amp_known_images *known = amp_known_images_open("cache/new/images");
+    CHECK(!amp_known_images_fault(known, "images/0.jpg"));
+    CHECK_INT(amp_known_images_new(known), 1);
+    amp_known_images_free(known);
+}
+
+AMP_TEST(texts_that_darknet_cannot_read)
+{
+    static const char *const files[] = {"a.cfg", "a.data", "two.names", "train.txt",
+                                        "labels/3.txt"};
+    static const struct {
+        const char *mark, *why;
+        size_t size;
+    } marks[] = {{"\xEF\xBB\xBF"
+                  "0",
+                  "begins with a UTF-8 byte-order mark (BOM)", 4},
+                 {"\xFF\xFE"
+                  "0\0",
+                  "is in UTF-16", 4},
+                 {"\xFE\xFF\0"
+                  "0",
+                  "is in UTF-16", 4},
+                 {"0\0 \0", "is in UTF-16", 4}};
+    for (int f = 0; f < 5; f++)
+        for (int m = 0; m < 4; m++) {
+            start();
+            put_bytes(files[f], marks[m].mark, marks[m].size);
+            CHECK_INT(check(), -1);
+            CHECK_SAYS(err, files[f]);
+            CHECK_SAYS(err, marks[m].why);
+        }
+}
+
+AMP_TEST(cfg_and_data_swapped)
+{
+    start();
+    put("a.cfg", good_data);
+    put("a.data", good_cfg);
+    check_bad(
+        "a.cfg:1: \"classes=2\" stands before the first section; the first must be [net]. If "
+        "this is a data file: the order is DATA CFG\n"
+        "a.data:1: \"[net]\" has no \"=\"; allowed: key=value. If this is a cfg: the order is "
+        "DATA CFG");
 }
 
 AMP_TEST(bad_lines_in_the_list)
@@ -323,9 +473,38 @@ AMP_TEST(odd_labels_are_counted_and_allowed)
     put("labels/3.txt", "0 .01 .5 .1 .1\n1 .5 .99 .1 .1\n0 .5 .5 .1 .1\n");
     put("labels/4.txt", "0 .5 .5 0 .1\n");
     check_good();
-    CHECK_STR(out,
-              "warning: train.txt: boxes that reach over an edge of their image (2): Darknet "
-              "clips them\nwarning: train.txt: boxes without area (1): Darknet leaves them out\n");
+    CHECK_STR(out, "warning: train.txt: boxes without area (1): Darknet leaves them out; in "
+                   "labels/4.txt (1)\n"
+                   "warning: train.txt: boxes that reach over an edge of their image (2): Darknet "
+                   "clips them; in labels/3.txt (2)\n");
+}
+
+/* The room is the head's; the files with the most come first. */
+AMP_TEST(boxes_that_darknet_leaves_out_are_counted)
+{
+    start();
+    for (int i = 0; i < 5; i++) {
+        char path[64], text[200 * 20] = "";
+        snprintf(path, sizeof path, "labels/%d.txt", i);
+        for (int n = 0; n < 31 + i; n++)
+            strcat(text, "0 .5 .5 .1 .1\n");
+        for (int n = 0; n < 60 && i == 2; n++)
+            strcat(text, "0 .5 .5 .1 .1\n");
+        put(path, text);
+    }
+    check_good();
+    CHECK_STR(out, "warning: train.txt: boxes beyond 90 in an image (3): Darknet leaves so many "
+                   "out, others each time it loads the image; in labels/2.txt (3)\n");
+    put_replaced("a.cfg", good_cfg, "[yolo]\n", "[region]\n");
+    check_good();
+    CHECK_SAYS(out, "warning: train.txt: boxes beyond 30 in an image (75): Darknet leaves so many "
+                    "out, others each time it loads the image; in 5 label files, most in "
+                    "labels/2.txt (63), labels/4.txt (5), labels/3.txt (4)\n");
+    put("labels/2.txt", "0 1.6 .5 .2 .2\n1 .5 .5 .0005 .0005\n");
+    check_good();
+    CHECK_SAYS(out, "boxes smaller than 0.001 of their image's width or height (1): Darknet leaves "
+                    "them out; in labels/2.txt (1)\n");
+    CHECK_SAYS(out, "boxes outside of their image (1): Darknet leaves them out; in labels/2.txt");
 }
 
 AMP_TEST(classes_that_disagree)
