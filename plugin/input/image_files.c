@@ -116,6 +116,8 @@ static const char *fault_of(const char *path, const struct stat *info)
     if (!S_ISREG(info->st_mode)) return "not a regular file";
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return strerror(errno);
+    /* Else the system would read ahead what nobody looks at. */
+    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
     const char *why = look(fd, info->st_size);
     close(fd);
     return why;
@@ -209,16 +211,27 @@ static void remember(struct amp_known_images *k, uint64_t number)
     k->new[k->n_new++] = number;
 }
 
+static bool knows(const struct amp_known_images *k, const char *path, const struct stat *info)
+{
+    uint64_t number = k->n_old ? number_of(k, path, info) : 0;
+    return k->n_old && bsearch(&number, k->old, k->n_old, sizeof number, compare);
+}
+
+bool amp_known_images_has(const struct amp_known_images *k, const char *path)
+{
+    struct stat info;
+    return !stat(path, &info) && knows(k, path, &info);
+}
+
 const char *amp_known_images_fault(struct amp_known_images *k, const char *path)
 {
     struct stat info;
     if (stat(path, &info)) return strerror(errno);
-    uint64_t number = number_of(k, path, &info);
     /* Whether it may be read can change without a trace in it. */
-    if (k->n_old && bsearch(&number, k->old, k->n_old, sizeof number, compare))
+    if (knows(k, path, &info))
         return faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) ? strerror(errno) : NULL;
     const char *why = fault_of(path, &info);
-    if (!why) remember(k, number);
+    if (!why) remember(k, number_of(k, path, &info));
     return why;
 }
 

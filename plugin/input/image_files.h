@@ -27,6 +27,7 @@ const char *amp_known_images_place(void);
 struct amp_known_images *amp_known_images_open(const char *path);
 /* amp_image_file_fault, which does not open a file that is known. */
 const char *amp_known_images_fault(struct amp_known_images *, const char *image_path);
+bool amp_known_images_has(const struct amp_known_images *, const char *image_path);
 /* How many were looked into, and found good, since it was opened. */
 size_t amp_known_images_new(const struct amp_known_images *);
 /* Adds them to the file, whose folder is made. 0 or -1: it is a matter of speed alone. */

@@ -13,11 +13,12 @@
 #include <unistd.h>
 
 #include "image_files.h"
+#include "read_ahead.h"
 #include "plugin/core/read/lines.h"
 #include "plugin/core/read/text.h"
 
-/* Looking into fewer images than this takes no time that is worth a file. */
-#define WORTH_KEEPING 2000
+/* Looking into fewer images than this takes no time that is worth a file, or threads. */
+#define MANY 2000
 
 /* ---- faults ---- */
 
@@ -278,15 +279,20 @@ static int check_lines(struct checker *k, FILE *file, FILE *out)
 {
     struct amp_progress progress;
     char *line = NULL;
-    size_t size = 0;
+    size_t size = 0, lines = count_lines(file);
     ssize_t length;
-    amp_progress_start(&progress, out, "checking images and labels", count_lines(file));
+    struct amp_read_ahead *ahead = lines < MANY ? NULL : amp_read_ahead_start(k->path, k->known);
+    amp_progress_start(&progress, out, "checking images and labels", lines);
     while ((length = getline(&line, &size, file)) >= 0) {
         check_line(k, line, (size_t)length);
         amp_progress_update(&progress, k->list->images);
+        amp_read_ahead_advance(ahead, k->list->images);
     }
+    int failed = feof(file) ? 0 : errno ? errno : EIO;
+    amp_read_ahead_stop(ahead);
     free(line);
-    return feof(file) ? 0 : -1;
+    errno = failed;
+    return failed ? -1 : 0;
 }
 
 __attribute__((format(printf, 3, 4))) static int say(amp_tell *tell, void *context,
@@ -329,7 +335,7 @@ static int report_all(struct checker *k, amp_tell *tell, void *context)
 /* A cache that cannot be written costs time, and nothing else. */
 static void end_known(struct amp_known_images *known)
 {
-    if (known && amp_known_images_new(known) >= WORTH_KEEPING) amp_known_images_keep(known);
+    if (known && amp_known_images_new(known) >= MANY) amp_known_images_keep(known);
     amp_known_images_free(known);
 }
 

@@ -6,6 +6,7 @@
 #include "plugin/input/labels.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -390,6 +391,29 @@ AMP_TEST(known_images)
     CHECK(!amp_known_images_fault(known, "images/0.jpg"));
     CHECK_INT(amp_known_images_new(known), 1);
     amp_known_images_free(known);
+}
+
+/* So many that they are read ahead, and kept. */
+AMP_TEST(a_long_list)
+{
+    char cache[PATH_MAX], path[PATH_MAX + 40];
+    start();
+    REQUIRE(getcwd(cache, sizeof cache) != NULL);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    for (int run = 0; run < 2; run++) {
+        FILE *fp = fopen("train.txt", "w");
+        REQUIRE(fp != NULL);
+        for (int i = 0; i < 3000; i++)
+            fprintf(fp, "images/%d.jpg\n", i % IMAGES);
+        fclose(fp);
+        check_good();
+        snprintf(path, sizeof path, "%s/darknet-amp/images", cache);
+        CHECK_INT(access(path, R_OK), 0);
+    }
+    put("images/5.jpg", "no image");
+    CHECK_INT(check(), -1);
+    CHECK_SAYS(err,
+               "train.txt: images that cannot be read (250):\n  line 6: images/5.jpg: does not");
 }
 
 AMP_TEST(texts_that_darknet_cannot_read)

@@ -141,6 +141,9 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
     if (from->redone || from->skipped)
         fprintf(log->out, " (%lld and %lld with the runs before)", (long long)s->redone,
                 (long long)s->skipped);
+    if (log->replaced && log->replaced())
+        fprintf(log->out, "; %lld images that could not be decoded replaced by others",
+                log->replaced());
     if (log->clips) fprintf(log->out, "; gradients of %lld steps clipped", (long long)log->clipped);
     fputc('\n', log->out);
     print_waiting(log, seconds);

@@ -54,8 +54,10 @@ struct amp_log {
     size_t iteration, total;
     double waiting, waited; /* seconds for images: in this iteration, in the run */
     double saving, saved; /* seconds that backups held up training: in this iteration, in the run */
-    const char *feeding;  /* what would shorten the waiting; NULL: nothing is known */
-    bool exchanges;       /* with other processes; in this iteration: */
+    long long (*replaced)(void); /* images that could not be decoded, and others took their place;
+                                    NULL: nobody counts */
+    const char *feeding;         /* what would shorten the waiting; NULL: nothing is known */
+    bool exchanges;              /* with other processes; in this iteration: */
     double for_others, reducing; /* seconds */
     int slowest;                 /* the process that the others waited for */
     uint64_t exchanged;          /* bytes of this process */
