@@ -411,6 +411,7 @@ int amp_check_train_inputs(const char *data_path, const char *cfg_path, const ch
 
     int classes = check_head_classes(&k, read_classes(&k));
     if (k.net) amp_train_net_check(k.cfg, k.net, k.options.mixed_precision, on_gpu, tell, &k);
+    if (k.net && warn) amp_train_odd_tell(k.cfg, k.net, warn);
     if (weights_path && *weights_path) check_weights(&k, weights_path, clear);
     if (k.data) {
         check_keys(&k);

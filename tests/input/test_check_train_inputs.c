@@ -574,9 +574,48 @@ AMP_TEST(heads)
                   "a.cfg:25: the last layer is [softmax]; detector train needs [yolo] or [region] "
                   "there");
     check_bad_cfg("channels=3", "channels=1",
-                  "a.cfg:6: channels=1; allowed: 3, what detector train loads");
+                  "a.cfg:6: channels=1; allowed: 3, what detector train loads, of grey images too");
     put_replaced("a.cfg", good_cfg, "[yolo]\n", "[region]\n");
     check_good();
+}
+
+/* What trains, but not as the cfg lets one expect: one warning for each. */
+AMP_TEST(odd_nets_are_told_and_allowed)
+{
+    static const struct {
+        const char *from, *to, *said; /* NULL: nothing */
+    } cases[] = {
+        {"max_batches=10", "max_batches=10", NULL},
+        {"num=2\n", "num=2\nrandom=1\n",
+         "a.cfg:24: random=1: Darknet trains at 320 x 320 to 608 x 608, another size every 10 "
+         "iterations, and at 608 x 608 in the last 200; width=32 and height=32 do not count"},
+        {"batch=4\nsubdivisions=2", "batch=4\nsubdivisions=4",
+         "a.cfg:3: batch=4, subdivisions=4: a pass has 1 image, so the batch-norm of 1 layers"},
+        {"batch=4\nsubdivisions=2", "batch=1\nsubdivisions=1",
+         "a.cfg:2: batch=1, subdivisions=1: a pass has 1 image"},
+        {"batch_normalize=1\n", "batch_normalize=1\n[maxpool]\nsize=16\nstride=16\npadding=0\n",
+         NULL},
+        {"[yolo]\nmask=0,1\nanchors=1,1, 2,2\n", "[region]\nanchors=1,1, 16,16\n", NULL},
+        {"[yolo]\nmask=0,1\nanchors=1,1, 2,2\n", "[region]\nanchors=1,1, 16,17\n",
+         "a.cfg:21: anchors: 17 is more than the 16 x 16 cells of the image: anchors of [region] "
+         "count cells, not pixels as those of [yolo]; divide pixels by 2"},
+    };
+    char expected[300];
+    start();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_replaced("a.cfg", good_cfg, cases[i].from, cases[i].to);
+        check_good();
+        snprintf(expected, sizeof expected, "warning: %s", cases[i].said ? cases[i].said : "");
+        if (cases[i].said ? !strstr(out, expected) : *out != '\0')
+            TEST_FAIL("case %zu: %s", i, out);
+    }
+    put("a.cfg", "[net]\nbatch=1\nheight=8\nwidth=8\nchannels=3\nmax_batches=10\n"
+                 "[convolutional]\nfilters=4\nsize=8\nactivation=leaky\nbatch_normalize=1\n"
+                 "[convolutional]\nfilters=14\nsize=1\nactivation=linear\n"
+                 "[yolo]\nmask=0,1\nanchors=1,1, 2,2\nnum=2\nclasses=2\n");
+    check_good();
+    CHECK_SAYS(out, "warning: a.cfg:7: batch-norm of layer 0, [convolutional], has one value of "
+                    "each channel in a pass (1 image, 1 x 1): in training its output is the bias");
 }
 
 AMP_TEST(tree_and_map)
