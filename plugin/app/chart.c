@@ -413,6 +413,14 @@ static void write_time_left(FILE *f, double seconds)
     if (seconds >= 0) fprintf(f, ", %ld:%02ld:%02ld left", s / 3600, s / 60 % 60, s % 60);
 }
 
+static void write_loss(FILE *f, double loss, const char *without)
+{
+    if (isfinite(loss))
+        fprintf(f, "%.4g", loss);
+    else
+        fputs(without, f);
+}
+
 /* Numbers of the last iteration, so that the picture alone tells how the run stands. */
 static void write_words(FILE *f, const struct amp_chart *c, const struct amp_chart_state *s)
 {
@@ -422,10 +430,12 @@ static void write_words(FILE *f, const struct amp_chart *c, const struct amp_cha
             RIGHT, s->iteration, c->setup.total,
             c->setup.total ? 100. * (double)s->iteration / (double)c->setup.total : 0);
     write_time_left(f, s->seconds_left);
-    fprintf(f,
-            "</text>\n<text x=\"%d\" y=\"58\" class=\"loss\">loss %.4g, average %.4g</text>"
-            "<text x=\"%d\" y=\"58\" class=\"end\">learning rate %.4g</text>\n",
-            LEFT, s->loss, s->average, RIGHT, s->rate);
+    fprintf(f, "</text>\n<text x=\"%d\" y=\"58\" class=\"loss\">loss ", LEFT);
+    write_loss(f, s->loss, "lost");
+    fputs(", average ", f);
+    write_loss(f, s->average, "unknown");
+    fprintf(f, "</text><text x=\"%d\" y=\"58\" class=\"end\">learning rate %.4g</text>\n", RIGHT,
+            s->rate);
     if (isfinite(s->map50))
         fprintf(f,
                 "<text x=\"%d\" y=\"78\" class=\"map\">mAP@0.5 %.2f %%, best %.2f %% at iteration "

@@ -7,6 +7,8 @@
 
 #include "interposed.h"
 
+#include <math.h>
+
 #include "amp.h"
 #include "attach.h"
 #include "boxes.h"
@@ -152,8 +154,8 @@ AMP_INTERPOSE(float, train_network, (network * net, data d))
     amp_ranks_begin_step(s, net, d.X.rows);
     float loss = AMP_REAL(train_network)(net, d);
     loss = amp_ranks_end_step(s, net, loss);
-    amp_iteration_trained(net, loss);
-    return loss;
+    amp_iteration_trained(net, s && !isfinite(s->log.loss) ? NAN : loss);
+    return s ? amp_log_tell(&s->log, loss) : loss;
 }
 
 /* Trainers ask for the next batch between two steps, so a run can end here. Without this a signal

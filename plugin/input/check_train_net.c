@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "plugin/core/files/file.h"
+#include "plugin/core/read/lines.h"
 #include "plugin/core/read/named_files.h"
 
 struct checker {
@@ -258,7 +258,7 @@ static void check_net_keys(const struct checker *k)
               last->type_name);
     if (k->net->c != 3)
         fault(k, amp_cfg_line(net, "channels"),
-              "channels=%d; allowed: 3, what detector train loads", k->net->c);
+              "channels=%d; allowed: 3, what detector train loads, of grey images too", k->net->c);
     if (k->net->max_batches < 1)
         fault(k, amp_cfg_line(net, "max_batches"),
               "max_batches=%d: nothing to train: raise max_batches", k->net->max_batches);

@@ -92,3 +92,22 @@ AMP_TEST(places_have_room)
 }
 
 AMP_TEST_MAIN
+
+AMP_TEST(the_steps_of_the_rule_are_explained)
+{
+    static const char *const cases[][2] = {
+        {"images/a.bmp", ": the first \"images\" became \"labels\", the suffix stayed"},
+        {"raw/a.jpg_3.jpg", ": the first \"raw\" became \"labels\", the first \".jpg\" became"},
+        {"a.gif", ": the suffix stayed, since it is none of .jpg .png .JPG .JPEG"},
+    };
+    char text[2000];
+    for (int i = 0; i < 3; i++) {
+        amp_label_path_explain(cases[i][0], text, sizeof text);
+        if (!strstr(text, cases[i][1])) TEST_FAIL("%s: %s", cases[i][0], text);
+    }
+    CHECK(!strstr(text, "first"));
+    for (size_t size = 1; size < 100; size++) {
+        amp_label_path_explain("images/raw/a.jpg.png", text, size);
+        CHECK(strlen(text) < size);
+    }
+}

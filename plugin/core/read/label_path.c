@@ -19,17 +19,19 @@ static int replace_first(char *text, size_t size, const char *from, const char *
     return 0;
 }
 
+/* Darknet's own list, in its order (fill_truth_detection); one step may undo what a user meant by a
+ * folder name, and then Darknet does so as well. */
+static const char *const steps[][2] = {
+    {"images", "labels"}, {"JPEGImages", "labels"}, {"raw", "labels"}, {".jpg", ".txt"},
+    {".png", ".txt"},     {".JPG", ".txt"},         {".JPEG", ".txt"},
+};
+enum { STEPS = sizeof steps / sizeof *steps };
+
 int amp_label_path(const char *image_path, char *label_path, size_t label_path_size, char *err,
                    size_t err_size)
 {
-    /* Darknet's own list, in its order (fill_truth_detection); one step may undo what a user meant
-     * by a folder name, and then Darknet does so as well. */
-    static const char *const steps[][2] = {
-        {"images", "labels"}, {"JPEGImages", "labels"}, {"raw", "labels"}, {".jpg", ".txt"},
-        {".png", ".txt"},     {".JPG", ".txt"},         {".JPEG", ".txt"},
-    };
     int failed = snprintf(label_path, label_path_size, "%s", image_path) >= (int)label_path_size;
-    for (size_t i = 0; !failed && i < sizeof steps / sizeof *steps; i++)
+    for (int i = 0; !failed && i < STEPS; i++)
         failed = replace_first(label_path, label_path_size, steps[i][0], steps[i][1]);
     if (failed) {
         snprintf(err, err_size, "%.80s...: the label path is longer than %zu bytes", image_path,
@@ -45,6 +47,27 @@ int amp_label_path(const char *image_path, char *label_path, size_t label_path_s
         return -1;
     }
     return 0;
+}
+
+/* Takes the steps again, one by one, to see which of them found something. */
+void amp_label_path_explain(const char *image_path, char *text, size_t size)
+{
+    char path[AMP_LABEL_PATH_MAX];
+    int used = snprintf(text, size, "from the image's name"), taken = 0;
+    bool has_suffix = false;
+    snprintf(path, sizeof path, "%s", image_path);
+    for (int i = 0; i < STEPS && used < (int)size; i++) {
+        if (!strstr(path, steps[i][0]) ||
+            replace_first(path, sizeof path, steps[i][0], steps[i][1]))
+            continue;
+        has_suffix = has_suffix || *steps[i][0] == '.';
+        used += snprintf(text + used, size - (size_t)used, "%s the first \"%s\" became \"%s\"",
+                         taken++ ? "," : ":", steps[i][0], steps[i][1]);
+    }
+    if (!has_suffix && used < (int)size)
+        snprintf(text + used, size - (size_t)used,
+                 "%s the suffix stayed, since it is none of .jpg .png .JPG .JPEG",
+                 taken ? "," : ":");
 }
 
 /* ---- AlexeyAB's Darknet ---- */
