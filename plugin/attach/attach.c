@@ -22,6 +22,7 @@
 #include "stand_in.h"
 #include "plugin/attach/run/run.h"
 #include "plugin/attach/feed/seed.h"
+#include "plugin/attach/feed/sizes.h"
 #include "plugin/attach/feed/staging.h"
 #include "plugin/core/read/named_files.h"
 #include "plugin/core/read/text.h"
@@ -426,6 +427,7 @@ int amp_network_resize(network *net, int w, int h)
         amp_session_give_deltas(s);
         amp_session_defer(s);
         amp_stand_in_show(s->desc, net);
+        amp_sizes_apply(s, &w, &h);
     }
     enum amp_memory_use before = amp_memory_set_use(s ? AMP_MEMORY_CHECKED : AMP_MEMORY_OTHER);
     int result = AMP_REAL(resize_network)(net, w, h);

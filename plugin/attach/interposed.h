@@ -99,6 +99,7 @@
     X(free_image)                                                                                  \
     X(gpu_index)                                                                                   \
     X(load_data_blocking)                                                                          \
+    X(read_boxes)                                                                                  \
     X(rand_scale)                                                                                  \
     X(rand_uniform)                                                                                \
     X(resize_image)                                                                                \

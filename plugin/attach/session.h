@@ -43,6 +43,9 @@ struct amp_session {
         float learning_rate, momentum, b1;
         int burn_in;
     } own_rate;
+    struct {
+        int w, h;
+    } drawn; /* the size that was drawn last, by rules that are not stock's (sizes.c); 0: none */
     struct { /* the network's own, while it has the cfg's for an optimizer of ours (attach.c) */
         bool kept;
         float b1, b2, eps;

@@ -10,12 +10,14 @@
 #include "batches.h"
 
 #include "amp.h"
+#include "crops.h"
 #include "detection.h"
 #include "images.h"
 #include "plugin/attach/interposed.h"
 #include "loader.h"
 #include "plugin/core/host.h"
 #include "seed.h"
+#include "sizes.h"
 #include "plugin/attach/session.h"
 #include "staging.h"
 
@@ -43,6 +45,8 @@ struct job {
     uint64_t seed;
     int first; /* of the step's images, the first in this batch: others load those before it */
     const struct amp_detection_loader *fast; /* NULL: Darknet loads */
+    struct amp_crops crops;                  /* if by_crops: rules that are not stock's */
+    bool by_crops;
     struct batch *batch;
     struct amp_staging *staging; /* NULL: the batch is not staged */
     data *images;                /* one batch of one row for each image */
@@ -60,6 +64,7 @@ static _Thread_local struct {
     uint64_t seed;
     struct batch *held; /* oldest first */
     double waits_since; /* when the thread had done all but wait for images; 0: not yet */
+    bool dropped;       /* the last batch was freed untrained */
 } feed;
 
 /* NULL too if the network is only seeded: then it has no session. */
@@ -158,8 +163,7 @@ static bool may_replace(data_type type)
     return type == DETECTION_DATA || type == CLASSIFICATION_DATA || type == OLD_CLASSIFICATION_DATA;
 }
 
-/* False: it cannot be decoded, and nothing is loaded. */
-static bool load_drawn(struct job *job, int k)
+static void load_as_stock(struct job *job, int k)
 {
     load_args one = job->args;
     one.paths = &job->batch->names[k];
@@ -167,8 +171,24 @@ static bool load_drawn(struct job *job, int k)
     /* A list of one path, of which one image is drawn. */
     one.m = one.n = 1;
     one.d = &job->images[k];
-    amp_images_loading(true, may_replace(one.type));
     if (!job->fast || !amp_detection_load(job->fast, &one)) AMP_USE(load_data_blocking)(one);
+}
+
+static void load_crops(struct job *job, int k)
+{
+    load_args one = job->args;
+    one.d = &job->images[k];
+    amp_crops_load(job->fast, &job->crops, &one, &job->batch->names[k]);
+}
+
+/* False: it cannot be decoded, and nothing is loaded. */
+static bool load_drawn(struct job *job, int k)
+{
+    amp_images_loading(true, may_replace(job->args.type));
+    if (job->by_crops)
+        load_crops(job, k);
+    else
+        load_as_stock(job, k);
     amp_images_loading(false, false);
     if (!amp_images_is_bad()) return true;
     AMP_REAL(free_data)(job->images[k]);
@@ -309,20 +329,24 @@ static int share_batch(const struct amp_session *s, int *n)
 /* Everything is allocated on the training thread, where a failure can still be told properly. */
 static pthread_t load_by_image(load_args args)
 {
-    int first = share_batch(amp_batches_session(), &args.n);
+    struct amp_session *s = amp_batches_session();
+    amp_sizes_choose(s, feed.dropped, &args);
+    feed.dropped = false;
+    int first = share_batch(s, &args.n);
     struct job *job = allocate(1, sizeof *job);
     size_t n = (size_t)args.n;
     job->args = args;
     job->first = first;
     job->seeded = feed.seeded;
     job->seed = feed.seed;
-    job->fast = amp_loader_choose(amp_batches_session(), &args);
+    job->fast = amp_loader_choose(s, &args);
+    job->by_crops = s && amp_crops_of(s->desc, &args, &job->crops);
     job->staging = stage(&args);
     job->batch = hold_new_batch(args.n);
     job->images = allocate(n, sizeof *job->images);
     for (int i = 0; i < 2; i++)
         job->rows[i] = allocate(n, sizeof *job->rows[i]);
-    job->extra = amp_loader_threads(amp_batches_session(), &args) - 1;
+    job->extra = amp_loader_threads(s, &args) - 1;
     job->threads = allocate((size_t)job->extra + 1, sizeof *job->threads);
     /* The stream of the training thread starts anew here (seed.h). */
     amp_seed_between_steps();
@@ -417,12 +441,6 @@ pthread_t amp_batches_load_in_thread(load_args args)
     return AMP_REAL(load_data_in_thread)(args);
 }
 
-void amp_batches_drop(data d)
-{
-    if (let_go(d.X.vals)) amp_seed_between_steps();
-    amp_staging_drop(d.X.vals);
-}
-
 /* ---- iterations ----
  * A training loop, which is Darknet's own, trains on a batch (train_network), prints, saves, and
  * frees the batch (free_data). Only the last of these comes after the save, so it is the end. */
@@ -436,6 +454,15 @@ static _Thread_local struct {
     network *net; /* NULL: nothing was trained since */
     float loss;
 } trained;
+
+void amp_batches_drop(data d)
+{
+    if (let_go(d.X.vals)) {
+        amp_seed_between_steps();
+        feed.dropped = !trained.net;
+    }
+    amp_staging_drop(d.X.vals);
+}
 
 static _Thread_local const network *training;
 

@@ -66,6 +66,7 @@ const struct amp_detection_loader *amp_loader_choose(struct amp_session *s, cons
     if (!s) return NULL;
     s->log.feeding = advice(s, args);
     s->log.replaced = amp_images_replaced;
-    bool ours = s->options.loader == AMP_LOADER_FAST && args->type == DETECTION_DATA;
+    bool fast = s->options.loader == AMP_LOADER_FAST || s->desc->dialect != AMP_DIALECT_STOCK;
+    bool ours = fast && args->type == DETECTION_DATA;
     return ours ? fast_loader(&s->options) : NULL;
 }
