@@ -153,6 +153,12 @@ const struct amp_plan *amp_plan_in_use(const network *net)
     return s ? s->plan : NULL;
 }
 
+int amp_stretches(const network *net)
+{
+    const struct amp_session *s = amp_session_of(net->layers);
+    return s && amp_net_stretches(s->desc);
+}
+
 int amp_left_fp16(const network *net, int layer)
 {
     const struct amp_session *s = amp_session_of(net->layers);

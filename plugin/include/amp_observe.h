@@ -83,6 +83,10 @@ AMP_API int amp_processes_collect(void **rows, size_t *bytes, int failed);
 
 struct load_args;
 
+/* True if an attached network wants pictures stretched to its size, where Darknet keeps their
+ * aspect. */
+AMP_API int amp_stretches(const struct network *);
+
 /* The parts of loading an image, in their order. */
 enum amp_load_part {
     AMP_LOAD_READ,   /* the file */

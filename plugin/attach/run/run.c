@@ -10,6 +10,7 @@
 
 #include "amp.h"
 #include "plugin/attach/feed/batches.h"
+#include "names.h"
 #include "ranks.h"
 #include "save.h"
 #include "plugin/attach/interposed.h"
@@ -69,10 +70,11 @@ static int place_of_state(const struct amp_session *s, char path[PATH_MAX])
     /* Darknet's own basecfg, so that the name is the one that its trainers use. */
     char in[PATH_MAX], *base = AMP_USE(basecfg)(s->cfg->path);
     copy_folder(in);
-    int n = in[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", in, base)
+    const char *ending = amp_names_backup_ending(s);
+    int n = in[0] ? snprintf(path, PATH_MAX, "%s/%s%s", in, base, ending)
                   : snprintf(path, PATH_MAX, "%s", s->backup);
     if (in[0] && n < PATH_MAX && is_foreign(s, path))
-        n = snprintf(path, PATH_MAX, "%s/%s_stopped.backup", in, base);
+        n = snprintf(path, PATH_MAX, "%s/%s_stopped%s", in, base, ending);
     free(base);
     return n > 0 && n < PATH_MAX ? 0 : -1;
 }
@@ -462,8 +464,11 @@ void amp_save_weights(network *net, const char *path)
         AMP_REAL(save_weights)(net, (char *)path);
         return;
     }
+    char name[PATH_MAX];
     bool last = amp_weights_is_final(path);
-    if (!amp_group_rank() && amp_save_is_due(s, path)) save(s, path, last);
+    if (!amp_group_rank() && amp_names_numbered(s, path, name)) save(s, name, false);
+    if (!amp_group_rank() && amp_names_choose(s, path, name) && amp_save_is_due(s, name))
+        save(s, name, last);
     if (!last) amp_run_obey(s);
 }
 

@@ -173,14 +173,17 @@ static bool has_average(const struct amp_session *s)
     return s->kept && s->options.rules.ema_alpha > 0;
 }
 
-/* NAME_ema.weights beside NAME.backup and NAME.weights. */
+/* NAME_ema.weights beside NAME.backup, NAME_last.weights and NAME.weights. */
 static int name_average(struct weights *w, const struct amp_session *s, const char *name, char *err,
                         size_t err_size)
 {
     char path[PATH_MAX];
     bool backup = amp_weights_is_backup(name);
     if (!has_average(s) || !(backup || amp_weights_is_final(name))) return 0;
-    size_t stem = strlen(name) - strlen(backup ? ".backup" : ".weights");
+    bool is_last = backup && !strcmp(strrchr(name, '.'), ".weights");
+    size_t stem = strlen(name) - strlen(is_last  ? AMP_WEIGHTS_LAST
+                                        : backup ? ".backup"
+                                                 : ".weights");
     if (snprintf(path, sizeof path, "%.*s_ema.weights", (int)stem, name) >= PATH_MAX) {
         snprintf(err, err_size, "%s: the name is too long for the average beside it", name);
         return -1;
