@@ -245,8 +245,8 @@ void amp_graph_free_segments(struct amp_graph *);
 int amp_graph_alloc_gradients(struct amp_graph *, bool accumulate, char *err, size_t err_size);
 /* Gives every param its place in gradients and sums. */
 void amp_graph_place_gradients(struct amp_graph *);
-/* Watches all weight gradients of a pass, and squares them if wanted. */
-void amp_graph_watch_weight_gradients(struct amp_graph *);
+/* Computes and watches all weight gradients of a pass, and squares them if wanted. */
+void amp_graph_compute_weight_gradients(struct amp_graph *);
 /* Lists where the weight gradients of convolutions go. Call after the convolutions are made, and
  * again when the params have got other places. */
 void amp_graph_list_weight_gradients(struct amp_graph *);
