@@ -165,9 +165,9 @@ void amp_graph_inspect(struct amp_graph *, bool on);
 /* From now on see gets every layer's output, delta and weight gradient, as FP32 on the host. NULL
  * ends that. Slow: every tensor is copied. */
 void amp_graph_observe(struct amp_graph *, amp_see_function *see, void *user);
-/* From now on at is called before and after every layer's part of a pass, and layers run one by
+/* From now on call is called before and after every layer's part of a pass, and layers run one by
  * one. NULL ends that. */
-void amp_graph_trace_layers(struct amp_graph *, amp_layer_function *at, void *user);
+void amp_graph_trace_layers(struct amp_graph *, amp_layer_function *call, void *user);
 /* Copies the inspected numbers, n words in each row. Rows of deltas belong to the last backward. */
 void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
 /* Whether layer has a delta that readers contribute to. */
