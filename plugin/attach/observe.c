@@ -137,14 +137,14 @@ double amp_last_loss(const network *net)
 }
 
 /* While layers are watched the log is silent: its lines would stand between the results. */
-void amp_watch_layers(network *net, amp_layer_function *at, void *user)
+void amp_watch_layers(network *net, amp_layer_function *call, void *user)
 {
     struct amp_session *s = amp_session_of(net->layers);
     if (!s) amp_fail("amp_watch_layers: the network is not attached");
-    s->trace = at;
+    s->trace = call;
     s->trace_user = user;
-    s->log.out = at ? nowhere() : stderr;
-    if (s->graph) amp_graph_trace_layers(s->graph, at, user);
+    s->log.out = call ? nowhere() : stderr;
+    if (s->graph) amp_graph_trace_layers(s->graph, call, user);
 }
 
 const struct amp_plan *amp_plan_in_use(const network *net)

@@ -56,10 +56,10 @@ AMP_API double amp_last_loss(const struct network *);
  * run means: queued, with everything before it. */
 typedef void amp_layer_function(int layer, int backward, int done, void *user);
 
-/* From now on at is called before and after every layer of every pass of an attached network; again
- * if a backward pass is redone. Layers that would run in one go (on a device, recorded) then run
- * one by one. Training prints nothing meanwhile. NULL ends the calls. */
-AMP_API void amp_watch_layers(struct network *, amp_layer_function *at, void *user);
+/* From now on call is called before and after every layer of every pass of an attached network;
+ * again if a backward pass is redone. Layers that would run in one go (on a device, recorded) then
+ * run one by one. Training prints nothing meanwhile. NULL ends the calls. */
+AMP_API void amp_watch_layers(struct network *, amp_layer_function *call, void *user);
 
 /* The plan of an attached network (plugin/core/plan/plan.h): what runs where. Valid until its next
  * pass. */

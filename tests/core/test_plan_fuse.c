@@ -33,7 +33,11 @@ AMP_TEST(sums_that_are_fused_and_that_are_not)
     /* Another reader, other shapes, other formats. */
     CHECK(!is_fused(LEAKY LEAKY ADD("") "[route]\nlayers=1,2\n" END, 2));
     CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nstride=2\n") ADD("") END, 2));
-    CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nmixed_precision=0\n") ADD("") END, 2));
+    CHECK(is_fused(LEAKY NORMALIZED("activation=leaky\nmixed_precision=0\n") ADD("") END, 2));
+    CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nmixed_precision=0\n")
+                        ADD("mixed_precision=1\n") END,
+                    2));
+    CHECK(!is_fused(NORMALIZED("activation=leaky\nmixed_precision=0\n") LEAKY ADD("") END, 2));
     CHECK(!is_fused(LEAKY LEAKY "[dropout]\n[shortcut]\nfrom=-3\nactivation=linear\n" END, 3));
 }
 
@@ -61,7 +65,8 @@ AMP_TEST(mish_goes_on_with_a_sum_but_not_with_a_pool)
 /* Layer 0 has its delta in FP32, the sum in FP16. */
 AMP_TEST(a_sum_has_no_delta_in_common_with_a_term_of_another_format)
 {
-    plan_layers("", NORMALIZED("activation=leaky\nmixed_precision=0\n") LEAKY ADD("") END);
+    plan_layers("", NORMALIZED("activation=leaky\nmixed_precision=0\n")
+                        LEAKY ADD("mixed_precision=1\n") END);
     const struct amp_plan_layer *p = plan->layers;
     CHECK(p[2].fused && p[0].out == AMP_FORMAT_FP32 && p[2].out == AMP_FORMAT_FP16);
     CHECK(p[0].delta_owner == 0 && p[1].delta_owner == 1 && p[2].delta_owner == 1);

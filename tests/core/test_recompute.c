@@ -66,7 +66,7 @@ static void check_same(const struct rig *r, const struct left *a, const struct l
 static int recompute_some(struct rig *r)
 {
     for (int i = 0; i < r->net->n; i++)
-        r->net->layers[i].checkpoint =
+        r->net->layers[i].recompute =
             random_below(5) > 1 && r->plan->layers[i].ours && !r->plan->layers[i].loss;
     REQUIRE(rig_plan_again(r) == 0);
     return r->plan->n_recomputed;

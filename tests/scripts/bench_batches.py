@@ -46,7 +46,7 @@ def check(folder):
     assert done.returncode == 0, done.stderr
     record = json.loads((folder / "made/bench.json").read_text())
     assert record["batches"] == [1, 4] and record["cfg"] == "toy.cfg" and record["images"] == 40
-    assert record["device"] == record["machine"]["cpu"]
+    assert record["device"] == record["machine"]["cpu"] + ", 2 threads"
     points = {(record["device"], p["way"], p["batch"]): p for p in record["points"]}
     assert {key[1:] for key in points} == {(way, batch) for way in WAYS for batch in (1, 4)}, points
     for p in points.values():
@@ -130,8 +130,9 @@ exec {BENCH_STEP} "$@"
     assert points["FP32", 4]["failed"] == "not tried: batch 2 failed" and "failed" not in points["FP32", 1]
     assert [key for key, p in points.items() if "failed" in p] == [("FP32", 2), ("FP32", 4)], points
     shown = drawn(folder / "bench.svg")
-    assert {key[0] for key in shown} == {record["machine"]["cpu"], "NVIDIA <other>"}
-    assert "out of memory for 9 GiB" in shown[record["machine"]["cpu"], "FP32", 2][0]
+    own = record["machine"]["cpu"] + ", 2 threads"
+    assert {key[0] for key in shown} == {own, "NVIDIA <other>"}
+    assert "out of memory for 9 GiB" in shown[own, "FP32", 2][0]
     fails("true")
     done = run(cfg, "--batches", "1", "--rounds", "1", "--out", folder / "bench", program=stands_in)
     assert done.returncode == 1 and "the first reason: darknet-amp: out of memory for 9 GiB" in done.stderr, done

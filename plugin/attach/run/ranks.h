@@ -24,8 +24,9 @@ void amp_ranks_join(struct amp_session *, int (*signal)(void),
 /* The program has read this list of training images. */
 void amp_ranks_note_list(const char *path);
 
-/* Call around Darknet's train_network, the first with the session resumed; s NULL: it has none.
- * rows: images in the batch. The second ends the step and returns the loss of all passes. */
+/* Call before and after Darknet's train_network. Resume the session before the first call; NULL:
+ * the network has none. rows: images in the batch. The second ends the step and returns the loss of
+ * all passes. */
 void amp_ranks_begin_step(struct amp_session *, network *, int rows);
 float amp_ranks_end_step(struct amp_session *, network *, float loss);
 

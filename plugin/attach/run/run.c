@@ -223,10 +223,10 @@ static void on_signal(int number)
     errno = before;
 }
 
-/* ---- when the handlers stand ---- */
+/* ---- when the signals are ours ---- */
 
 /* Whether the signal has this handler now. A handler with SA_SIGINFO is never one of ours. */
-static bool does(int number, void (*handler)(int))
+static bool has_handler(int number, void (*handler)(int))
 {
     struct sigaction is;
     return !sigaction(number, NULL, &is) && !(is.sa_flags & SA_SIGINFO) && is.sa_handler == handler;
@@ -234,7 +234,7 @@ static bool does(int number, void (*handler)(int))
 
 /* SA_RESTART: Darknet checks no read for EINTR. The mask keeps one handler from running in the
  * middle of another. */
-static void stand(void)
+static void take_signals(void)
 {
     struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&ours.sa_mask);
@@ -242,15 +242,15 @@ static void stand(void)
         sigaddset(&ours.sa_mask, signals[i].number);
     process = getpid();
     for (int i = 0; i < SIGNALS; i++)
-        if (does(signals[i].number, SIG_DFL)) sigaction(signals[i].number, &ours, NULL);
+        if (has_handler(signals[i].number, SIG_DFL)) sigaction(signals[i].number, &ours, NULL);
 }
 
 /* A signal that came but was not obeyed yet is raised again: it does what it would have done. */
-static void stand_down(void)
+static void release_signals(void)
 {
     watched = NULL;
     for (int i = 0; i < SIGNALS; i++)
-        if (does(signals[i].number, on_signal)) signal(signals[i].number, SIG_DFL);
+        if (has_handler(signals[i].number, on_signal)) signal(signals[i].number, SIG_DFL);
     if (asked()) raise(asked());
 }
 
@@ -259,7 +259,7 @@ void amp_run_watch(struct amp_session *s)
     char path[PATH_MAX];
     pthread_mutex_lock(&lock);
     /* The write fails instead (ulimit -f), and the save says so. */
-    if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
+    if (has_handler(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
     /* Once per session, before anything is written: two processes must not save to one name. */
     if (!s->trained && !amp_group_rank()) claim_folder(s);
     trained += !s->trained;
@@ -267,10 +267,10 @@ void amp_run_watch(struct amp_session *s)
     /* Two networks that train apart: neither one's state is the run. Signals end the program as
      * without the plugin. */
     if (trained > 1 && watched) {
-        stand_down();
+        release_signals();
     } else if (trained == 1 && !watched && !place_of_state(s, path)) {
         watched = s;
-        stand();
+        take_signals();
     }
     pthread_mutex_unlock(&lock);
 }
@@ -278,7 +278,7 @@ void amp_run_watch(struct amp_session *s)
 void amp_run_unwatch(struct amp_session *s)
 {
     pthread_mutex_lock(&lock);
-    if (watched == s) stand_down();
+    if (watched == s) release_signals();
     trained -= s->trained;
     s->trained = false;
     pthread_mutex_unlock(&lock);

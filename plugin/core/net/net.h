@@ -112,7 +112,7 @@ struct amp_layer_desc {
     float learning_rate_scale;
     int override;        /* mixed_precision of this section: 1, 0, or -1 */
     bool freeze;         /* its parameters and statistics never change */
-    bool checkpoint;     /* backward computes its tensors again */
+    bool recompute;      /* backward computes its tensors again */
     size_t n_weights;    /* floats, nested layers included */
     double forward_flop; /* 2 per multiply-add, convolution and matrix products only */
 };

@@ -454,7 +454,7 @@ static void count_synced(struct planner *pl)
 struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
                                     const struct amp_options *options, unsigned ours,
                                     const enum amp_format *demoted, bool train,
-                                    const bool *checkpoint, char *err, size_t err_size)
+                                    const bool *recompute, char *err, size_t err_size)
 {
     if (options->dtype == AMP_DTYPE_AUTO) {
         snprintf(err, err_size, "amp_dtype=auto is not settled");
@@ -471,7 +471,7 @@ struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
         plan->island = island_of(options);
         plan->train = train;
         struct planner pl = {.net = net,
-                             .checkpoint = checkpoint,
+                             .recompute = recompute,
                              .options = options,
                              .ours = ours,
                              .demoted = demoted,

@@ -200,7 +200,7 @@ void amp_no_memory(const struct amp_net_desc *, const struct amp_plan *, const c
 
 struct planner {
     const struct amp_net_desc *net;
-    const bool *checkpoint; /* per layer, in place of the description's flags; NULL: those */
+    const bool *recompute; /* per layer, in place of the description's flags; NULL: those */
     const struct amp_options *options;
     unsigned ours; /* layer types that have an executor, as for amp_plan_make */
     const enum amp_format *demoted;
@@ -208,10 +208,10 @@ struct planner {
     int capacity; /* of plan->buffers */
 };
 
-/* One plan, with these layers recomputed (as planner.checkpoint); plan_budget.c chooses. */
+/* One plan, with these layers recomputed (as planner.recompute); plan_budget.c chooses. */
 struct amp_plan *amp_plan_make_with(const struct amp_net_desc *, const struct amp_options *,
                                     unsigned ours, const enum amp_format *demoted, bool train,
-                                    const bool *checkpoint, char *err, size_t err_size);
+                                    const bool *recompute, char *err, size_t err_size);
 
 /* ---- plan_recompute.c ---- */
 
