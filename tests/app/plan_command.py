@@ -171,6 +171,19 @@ def check_cannot_share(program, folder, net):
     assert done.returncode == 1 and "rnn.cfg: layer 0 (rnn) hands its state" in done.stderr, done
 
 
+def check_dialect(program, folder, net):
+    """A cfg of AlexeyAB's Darknet is planned by its rules, also without mixed_precision=1."""
+    cfg = folder / "fork.cfg"
+    for keys in ("", "mixed_precision=1\n"):
+        cfg.write_text(net + keys + "[conv]\nfilters=8\n[route]\nlayers=-1\ngroups=2\ngroup_id=1\n"
+                       "[conv]\nfilters=6\nactivation=linear\n[yolo]\nclasses=1\nanchors=4,4\n")
+        reason = "line %d: groups=2" % (10 if keys else 9)
+        assert run(program, folder, cfg).stdout.startswith("rules: fork (%s)\n" % reason)
+        plan = json.loads(run(program, folder, cfg, "--json").stdout)
+        assert (plan["rules"], plan["rules_reason"]) == ("fork", reason), plan
+        assert [layer["output"] for layer in plan["layers"]] == [[8, 8, 8], [8, 8, 4], [8, 8, 6], [8, 8, 6]], plan
+
+
 def check_fails(program, folder, text, *words):
     path = folder / "bad.cfg"
     path.write_text(text)
@@ -213,8 +226,9 @@ def main():
                     "bad.cfg:5: amp_dtype=fp8: allowed: auto, fp16, bf16, tf32 or fp32")
         check_fails(program, folder, net + "Batch=8\n[conv]\n",
                     "bad.cfg:5: Batch=8 in [net]: unknown key; did you mean batch?")
-        check_fails(program, folder, net + "[conv]\nfilters=18\n[yolo]\nclasses=1\nnew_coords=1\n",
-                    "bad.cfg:9: new_coords=1 in [yolo]", "another network")
+        check_fails(program, folder, net + "amp_dialect=stock\n[conv]\nfilters=6\n[yolo]\nclasses=1\nnew_coords=1\n",
+                    "bad.cfg:10: new_coords=1 in [yolo]", "another network")
+        check_dialect(program, folder, net)
         check_every_field(program, folder)
         check_dtype(program, folder, net)
         (folder / "deconv.cfg").write_text(

@@ -86,6 +86,17 @@ AMP_TEST(keys_of_other_darknets_are_errors_and_all_named)
     CHECK_INT(check_keys("[net]\n[yolo]\niou_loss=ciou\nobjectness_smooth=1\n"), -1);
 }
 
+/* The other Darknet's [rnn] has a state of another size, and its activation. */
+AMP_TEST(keys_of_a_recurrent_layer)
+{
+    CHECK_INT(check_keys("[net]\n[rnn]\noutput=4\nhidden=5\n"), -1);
+    CHECK(strstr(err, "a.cfg:4: hidden=5 in [rnn]: ") != NULL);
+    CHECK_INT(check_keys("[net]\n[rnn]\nhidden=5\n"), -1);
+    CHECK_INT(check_keys("[net]\n[rnn]\nlogistic=1\n"), -1);
+    CHECK(strstr(err, "a.cfg:3: logistic=1 in [rnn]: ") != NULL);
+    check_quiet("[net]\n[rnn]\noutput=4\nhidden=4\nlogistic=0\n");
+}
+
 AMP_TEST(values_of_other_darknets_are_errors)
 {
     check_misspelt("[net]\n[conv]\nbatch_normalize=2\n[conv]\nstopbackward=800\n",

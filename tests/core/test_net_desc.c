@@ -351,7 +351,8 @@ AMP_TEST(what_this_darknet_would_replace_is_an_error)
                 "did you mean [upsample]?");
     check_fails("[conv]\n[route]\nlayers=-1\ngroups=2\n",
                 "a.cfg:10: groups=2 in [route]: this Darknet ignores it and would train another "
-                "network; remove the key, or use a cfg made for this Darknet");
+                "network; remove the key, or use a cfg made for this Darknet; mixed_precision=1 "
+                "trains it by AlexeyAB's rules, with amp_dtype=fp32 in FP32");
 }
 
 AMP_TEST(not_strict_follows_darknet)

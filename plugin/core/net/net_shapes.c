@@ -20,8 +20,8 @@ int amp_desc_activation(struct describer *d, struct amp_layer_desc *l)
     const char *name = amp_desc_string(d, "activation");
     if (amp_activation_from_name(name, &l->activation)) return 0;
     const char *nearest = amp_activation_nearest_name(name);
-    bool fork = amp_fork_activation(name);
-    if (fork && d->net->dialect == AMP_DIALECT_FORK) return amp_fail_fork_activation(d, name);
+    if (amp_fork_activation(name) && d->net->dialect == AMP_DIALECT_FORK)
+        return amp_fail_fork_activation(d, name);
     if (d->strict)
         return amp_fail_line(
             &d->complaints, amp_cfg_line(d->section, "activation"),
