@@ -1,9 +1,9 @@
 /* The arithmetic of exponentials, activations and batch-norm on vectors. All loops use these
  * functions, so that each value has the same bits wherever it is computed.
  *
- * AMPK_WITH_ACTIVATION instantiates a loop over elements once for each activation that nets use
- * most, which is a few vector instructions, and once for all others. Of those only mish and swish
- * are vector code; for them a constant would gain nothing, since they compute so much. */
+ * AMPK_WITH_ACTIVATION instantiates a loop over elements once for each activation that is a few
+ * vector instructions, and once for all others: mish and swish, which are vector code too, and
+ * those that go through scalar code. */
 #ifndef AMPK_CPU_ARITHMETIC_H
 #define AMPK_CPU_ARITHMETIC_H
 
@@ -71,16 +71,18 @@ AMPK_INLINE ampk_vec ampk_vec_exp(ampk_vec x)
         }                                                                                          \
     } while (0)
 
-/* Mish and swish and their gradients at x: kernels/activation.h has the formulas. */
+/* Mish and swish and their gradients at x: kernels/activation.h has the formulas. They are not
+ * inlined, or every loop would have all four; a call is nothing beside an exponential. */
+#define AMPK_CALLED static __attribute__((noinline, unused))
 
-AMPK_INLINE ampk_vec ampk_vec_mish(ampk_vec x)
+AMPK_CALLED ampk_vec ampk_vec_mish(ampk_vec x)
 {
     const ampk_vec two = ampk_vec_set(2);
     ampk_vec e = ampk_vec_exp_between(ampk_vec_between(x, -87, 20)), n = e * (e + two);
     return ampk_vec_not_below(x, -87) * (n / (n + two));
 }
 
-AMPK_INLINE ampk_vec ampk_vec_mish_gradient(ampk_vec x)
+AMPK_CALLED ampk_vec ampk_vec_mish_gradient(ampk_vec x)
 {
     const ampk_vec one = ampk_vec_set(1), two = ampk_vec_set(2), four = ampk_vec_set(4);
     x = ampk_vec_between(x, -87, 20);
@@ -88,14 +90,14 @@ AMPK_INLINE ampk_vec ampk_vec_mish_gradient(ampk_vec x)
     return ampk_vec_fma(four * x, (e * r) * ((one + e) * r), n * r);
 }
 
-AMPK_INLINE ampk_vec ampk_vec_swish(ampk_vec x)
+AMPK_CALLED ampk_vec ampk_vec_swish(ampk_vec x)
 {
     const ampk_vec one = ampk_vec_set(1), zero = ampk_vec_set(0);
     ampk_vec e = ampk_vec_exp_between(zero - ampk_vec_between(x, -87, 87));
     return ampk_vec_not_below(x, -87) / (one + e);
 }
 
-AMPK_INLINE ampk_vec ampk_vec_swish_gradient(ampk_vec x)
+AMPK_CALLED ampk_vec ampk_vec_swish_gradient(ampk_vec x)
 {
     const ampk_vec one = ampk_vec_set(1), zero = ampk_vec_set(0);
     x = ampk_vec_between(x, -87, 87);
