@@ -94,7 +94,7 @@ static void spoil(struct head_case *c)
         float *truth = c->truth + 5 * t;
         if (truth[0] == 0) continue;
         if (head_chance(8)) truth[head_int(0, 1)] = head_chance(2) ? 1.25f : -2;
-        if (head_chance(8)) truth[4] = head_chance(2) ? -1 : MOST_CLASSES;
+        if (head_chance(8)) truth[4] = (float)(head_chance(2) ? -1 : c->classes);
     }
     if (!head_chance(8)) return;
     int cell = head_int(0, c->h * c->w - 1);
