@@ -8,10 +8,24 @@ struct edges {
     double x, y, w, h, l, r, t, b;
 };
 
+double (*ampk_ref_move_edge)(double);
+
+static double edge_at(double place)
+{
+    return ampk_ref_move_edge ? ampk_ref_move_edge(place) : place;
+}
+
 static struct edges edges_of(const double box[4])
 {
     double x = box[0], y = box[1], w = box[2], h = box[3];
-    return (struct edges){x, y, w, h, x - w / 2, x + w / 2, y - h / 2, y + h / 2};
+    return (struct edges){.x = x,
+                          .y = y,
+                          .w = w,
+                          .h = h,
+                          .l = edge_at(x - w / 2),
+                          .r = edge_at(x + w / 2),
+                          .t = edge_at(y - h / 2),
+                          .b = edge_at(y + h / 2)};
 }
 
 static double square(double v)
