@@ -40,5 +40,8 @@ double ampk_ref_iou(enum ampk_box_loss, const double a[4], const double b[4], do
 /* The gradient of that kind by which a box p is drawn to a truth t, before the factors that
  * ampk_ref_yolo_loss adds. p's sides are not 0. */
 void ampk_ref_box_gradient(enum ampk_box_loss, const double p[4], const double t[4], double g[4]);
+/* If not NULL, both compute with every edge moved by this function, so that a test learns what
+ * comes of rounding edges. */
+extern double (*ampk_ref_move_edge)(double);
 
 #endif

@@ -8,10 +8,24 @@ struct edges {
     double x, y, w, h, l, r, t, b;
 };
 
+double (*ampk_ref_move_edge)(double);
+
+static double edge_at(double place)
+{
+    return ampk_ref_move_edge ? ampk_ref_move_edge(place) : place;
+}
+
 static struct edges edges_of(const double box[4])
 {
     double x = box[0], y = box[1], w = box[2], h = box[3];
-    return (struct edges){x, y, w, h, x - w / 2, x + w / 2, y - h / 2, y + h / 2};
+    return (struct edges){.x = x,
+                          .y = y,
+                          .w = w,
+                          .h = h,
+                          .l = edge_at(x - w / 2),
+                          .r = edge_at(x + w / 2),
+                          .t = edge_at(y - h / 2),
+                          .b = edge_at(y + h / 2)};
 }
 
 static double square(double v)
@@ -52,6 +66,13 @@ double ampk_ref_iou(enum ampk_box_loss kind, const double box_a[4], const double
 
 /* ---- gradients ---- */
 
+/* a > b, of edges. How close they are counts beside the image's size, 1: edges near 0 are not more
+ * exact than others. */
+static bool beyond(double a, double b)
+{
+    return ampk_ref_exceeds(1 + a, 1 + b);
+}
+
 /* By the four edges, as their names say. */
 struct slopes {
     double l, r, t, b;
@@ -61,18 +82,18 @@ struct slopes {
  * positive intersection, as in AlexeyAB's Darknet. */
 static struct slopes of_shared(struct edges p, struct edges t, double w, double h)
 {
-    return (struct slopes){.l = ampk_ref_exceeds(p.l, t.l) ? -h : 0,
-                           .r = ampk_ref_exceeds(t.r, p.r) ? h : 0,
-                           .t = ampk_ref_exceeds(p.t, t.t) ? -w : 0,
-                           .b = ampk_ref_exceeds(t.b, p.b) ? w : 0};
+    return (struct slopes){.l = beyond(p.l, t.l) ? -h : 0,
+                           .r = beyond(t.r, p.r) ? h : 0,
+                           .t = beyond(p.t, t.t) ? -w : 0,
+                           .b = beyond(t.b, p.b) ? w : 0};
 }
 
 static struct slopes of_hull(struct edges p, struct edges t, double w, double h)
 {
-    return (struct slopes){.l = ampk_ref_exceeds(t.l, p.l) ? -h : 0,
-                           .r = ampk_ref_exceeds(p.r, t.r) ? h : 0,
-                           .t = ampk_ref_exceeds(t.t, p.t) ? -w : 0,
-                           .b = ampk_ref_exceeds(p.b, t.b) ? w : 0};
+    return (struct slopes){.l = beyond(t.l, p.l) ? -h : 0,
+                           .r = beyond(p.r, t.r) ? h : 0,
+                           .t = beyond(t.t, p.t) ? -w : 0,
+                           .b = beyond(p.b, t.b) ? w : 0};
 }
 
 static struct slopes of_joint(struct edges p, struct slopes shared)
@@ -131,8 +152,8 @@ void ampk_ref_box_gradient(enum ampk_box_loss kind, const double box[4], const d
     double w = fmin(p.r, t.r) - fmax(p.l, t.l), h = fmin(p.b, t.b) - fmax(p.t, t.t);
     double hull_w = fmax(p.r, t.r) - fmin(p.l, t.l), hull_h = fmax(p.b, t.b) - fmin(p.t, t.t);
     double shared = w * h, joint = p.w * p.h + t.w * t.h - shared, hull = hull_w * hull_h;
-    bool disjoint = !ampk_ref_exceeds(fmin(p.r, t.r), fmax(p.l, t.l)) ||
-                    !ampk_ref_exceeds(fmin(p.b, t.b), fmax(p.t, t.t));
+    bool disjoint =
+        !beyond(fmin(p.r, t.r), fmax(p.l, t.l)) || !beyond(fmin(p.b, t.b), fmax(p.t, t.t));
     struct slopes d_shared = of_shared(p, t, w, h), d_joint = of_joint(p, d_shared);
     struct slopes s = of_quotient(shared, d_shared, joint, d_joint);
     if (kind == AMPK_BOX_GIOU && hull > 0) {

@@ -169,6 +169,9 @@ static void judge_box(struct head *h, int image, int location, bool has_truth)
     for (int t = 0; (truth = yolo_truth_at(h, image, t)); t++) {
         if (!read_label(h->yolo, truth, &label)) continue;
         double iou = iou_by(AMPK_BOX_IOU, box, label.box);
+        /* A truth that lies in the box wholly overlaps it as much as another one of its size. */
+        if (iou == best && memcmp(&label.box, &best_label.box, sizeof label.box))
+            second = nextafter(best, 0);
         if (iou > best) second = best, best = iou, best_label = label;
         if (iou < best && iou > second) second = iou;
     }

@@ -2,9 +2,9 @@
  * on the reference. Cases in which rounding decides are drawn again.
  *
  * The gradient of an overlap divides small differences of edges by small areas, so how much FP32
- * may err depends on the boxes. Each case measures it: the reference runs again with places and
- * sizes moved by about what FP32 rounds off edges between 0 and 1, and what that changes is allowed
- * four times. */
+ * may err depends on the boxes. Each case measures it: the reference runs again with places, sizes
+ * and every single edge moved by about what FP32 rounds off edges between 0 and 1, and what that
+ * changes is allowed four times. */
 #include "head_sides.h"
 
 #include <float.h>
@@ -94,7 +94,7 @@ static void spoil(struct head_case *c)
         float *truth = c->truth + 5 * t;
         if (truth[0] == 0) continue;
         if (head_chance(8)) truth[head_int(0, 1)] = head_chance(2) ? 1.25f : -2;
-        if (head_chance(8)) truth[4] = head_chance(2) ? -1 : MOST_CLASSES;
+        if (head_chance(8)) truth[4] = (float)(head_chance(2) ? -1 : c->classes);
     }
     if (!head_chance(8)) return;
     int cell = head_int(0, c->h * c->w - 1);
@@ -123,6 +123,11 @@ struct spread {
 static float nudged(float v, double by)
 {
     return (float)(v + test_uniform(-1, 1) * by);
+}
+
+static double moved_edge(double edge)
+{
+    return edge + test_uniform(-1, 1) * 0x1p-23;
 }
 
 /* Moves places and sides by up to 2^-22 of the image, a few roundings of an edge near 1. */
@@ -167,7 +172,9 @@ static struct spread measure(struct rig *r, const struct rules_case *c,
         memcpy(moved, out->data, count * sizeof(float));
         memcpy(truth, h->truth, truths * sizeof(float));
         nudge(h, moved, truth);
+        ampk_ref_move_edge = moved_edge;
         ampk_reference.yolo_loss(NULL, &h->yolo, &moved_out, truth, other, &other_sums, NULL);
+        ampk_ref_move_edge = NULL;
         for (size_t i = 0; i < count; i++)
             raise_spread((float *)s.delta.data + i, other[i], delta[i]);
         for (int k = 0; k < SUMS; k++)
