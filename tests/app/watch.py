@@ -259,7 +259,7 @@ def check_refusals(root):
             (("-chart", "old.svg"), "old.svg: is there and is no chart")):
         err = train(folder, *args, status=1).stderr
         assert said in err, (args, err)
-    (folder / "gone.png").write_text("no image")
+    (folder / "gone.png").write_text("P6 no image")
     (folder / "gone.txt").write_text("")
     err = train(folder, "-map", status=1).stderr
     assert "gone.png: cannot be decoded" in err and "nothing was trained" in err, err
