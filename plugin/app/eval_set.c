@@ -170,11 +170,21 @@ static int append_truths(struct amp_eval_set *set, int image, const struct amp_l
 /* By its first bytes: what they do not show, the measurement tells when it decodes. */
 static void check_image(struct fault_log *log, const struct amp_eval_set *set, int image)
 {
-    char hint[200];
+    char hint[AMP_LABEL_PATH_MAX];
     const char *path = set->images.line[image], *why = amp_image_file_fault(path);
     if (!why) return;
     amp_list_name_hint(set->valid_path, path, hint, sizeof hint);
     fail(log, "%s:%d: image %s: %s%s", set->valid_path, set->images.number[image], path, why, hint);
+}
+
+static void tell_missing(struct fault_log *log, const struct amp_eval_set *set, int image,
+                         const char *path)
+{
+    char steps[2000];
+    const char *why = strerror(errno);
+    amp_label_path_explain(set->images.line[image], steps, sizeof steps);
+    fail(log, "%s:%d: label file %s: %s (%s). An image without objects needs an empty label file",
+         set->valid_path, set->images.number[image], path, why, steps);
 }
 
 static int read_truths(struct fault_log *log, struct amp_eval_set *set)
@@ -188,6 +198,8 @@ static int read_truths(struct fault_log *log, struct amp_eval_set *set)
         check_image(log, set, i);
         if (amp_label_path(set->images.line[i], path, sizeof path, err, sizeof err))
             fail(log, "%s:%d: %s", set->valid_path, set->images.number[i], err);
+        else if (access(path, F_OK))
+            tell_missing(log, set, i, path);
         else if (amp_labels_read(path, set->n_classes, &labels, tell, log) == 0 &&
                  append_truths(set, i, &labels))
             failed = fail(log, "no memory for %zu truth boxes", set->n_truths);

@@ -280,7 +280,7 @@ int amp_command_plan(int argc, char **argv)
         snprintf(err, sizeof err, "the plan cannot be written: %s", strerror(errno));
         failed = 1;
     }
-    if (failed) fprintf(stderr, "darknet-amp: %s\n", err);
+    if (failed) fprintf(stderr, "error: %s\n", err);
     amp_cfg_free(cfg);
     return failed;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "amp.h"
+#include "amp_observe.h"
 #include "chart.h"
 #include "commands.h"
 #include "darknet.h"
@@ -183,7 +184,8 @@ static int open_chart(const struct amp_train_words *w, const struct amp_cfg_file
     mark_rates(&setup, cfg->sections);
     watch.chart = amp_chart_open(w->chart, &setup, goes_on, err, sizeof err);
     if (!watch.chart) fprintf(stderr, "error: -chart: %s\n", err);
-    atexit(draw_the_end);
+    amp_on_end(draw_the_end);
+    atexit(draw_the_end); /* Darknet's own ends */
     at_quick_exit(draw_the_end);
     return watch.chart ? 0 : -1; /* the title is not freed: the chart points to it */
 }

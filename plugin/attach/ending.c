@@ -5,6 +5,8 @@
 
 #include "ending.h"
 
+#include "amp_observe.h"
+
 #include "amp.h"
 #include "plugin/spread/group.h"
 
@@ -87,10 +89,24 @@ void amp_tell(const char *message)
     dprintf(failing_on, "darknet-amp: %s%s\n", who, message);
 }
 
+static void (*_Atomic last_act)(void);
+
+void amp_on_end(void (*act)(void))
+{
+    last_act = act;
+}
+
+void amp_ending_act(void)
+{
+    void (*act)(void) = atomic_exchange(&last_act, NULL);
+    if (act) act();
+}
+
 /* Not exit(): loader threads are still at work in libraries that it would take apart. */
 _Noreturn void amp_fail(const char *message)
 {
     amp_tell(message);
+    amp_ending_act();
     amp_group_end(false, message);
     _exit(1);
 }

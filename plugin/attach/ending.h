@@ -67,4 +67,7 @@ enum amp_memory_use amp_memory_set_use(enum amp_memory_use);
 void amp_memory_parse(const struct amp_cfg_file *cfg);
 void amp_memory_count_layer(void);
 
+/* Before the program ends at once: does what amp_on_end asked for, the first time. */
+void amp_ending_act(void);
+
 #endif

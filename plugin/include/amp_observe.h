@@ -61,6 +61,10 @@ typedef void amp_layer_function(int layer, int backward, int done, void *user);
  * run one by one. Training prints nothing meanwhile. NULL ends the calls. */
 AMP_API void amp_watch_layers(struct network *, amp_layer_function *call, void *user);
 
+/* act is called once if the plugin ends the program at once: after a signal, at a fault, where a
+ * run has diverged. It comes on any thread, and what atexit has is not called then. */
+AMP_API void amp_on_end(void (*act)(void));
+
 /* The plan of an attached network (plugin/core/plan/plan.h): what runs where. Valid until its next
  * pass. */
 AMP_API const struct amp_plan *amp_plan_in_use(const struct network *);

@@ -141,13 +141,17 @@ static void check_keys(struct checker *k)
     check_doubles(k->data, k->warn);
 }
 
-/* Words for the end of a message about the key's value: that it is Darknet's default, or that it
- * holds a remark; else "". The text holds until the next call. */
+/* Words for the end of a message about the key's value: that it is Darknet's default, holds a
+ * remark, or why such a name is not found; else "". The text holds until the next call. */
 static const char *explain_value(const struct amp_cfg_file *data, const char *key)
 {
-    static _Thread_local char text[PATH_MAX + 100];
+    static _Thread_local char text[PATH_MAX + 200];
     const struct amp_cfg_entry *e = amp_cfg_find(&data->sections[0], key);
-    if (e) return remark_hint(e);
+    if (e && *remark_hint(e)) return remark_hint(e);
+    if (e) {
+        amp_list_name_hint(data->path, e->value, text, sizeof text);
+        return text;
+    }
     snprintf(text, sizeof text, " (%s has no %s= line: this is Darknet's default)", data->path,
              key);
     return text;
@@ -215,7 +219,8 @@ static void check_names(struct checker *k, int classes)
     const char *why;
     int names = count_names(e->value, &why);
     if (names < 0)
-        fault(k, "%s:%d: names=%s: %s%s", k->data->path, e->line, e->value, why, remark_hint(e));
+        fault(k, "%s:%d: names=%s: %s%s", k->data->path, e->line, e->value, why,
+              explain_value(k->data, "names"));
     else if (classes && names != classes)
         fault(k, "%s:%d: names=%s: has %d names, but there are %d classes", k->data->path, e->line,
               e->value, names, classes);

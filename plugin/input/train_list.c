@@ -91,10 +91,14 @@ void amp_list_name_hint(const char *list, const char *name, char *hint, size_t s
         why = "a backslash is a part of the name here: write / between folders";
     else if (*name == '~')
         why = "only a shell knows what ~ is: write the whole path";
+    if (why)
+        snprintf(hint, size, " (%s)", why);
     else if (is_beside(list, name))
-        why = "it is there seen from the list's folder, but Darknet looks from the current folder: "
-              "write whole paths, or start there";
-    if (why) snprintf(hint, size, " (%s)", why);
+        snprintf(
+            hint, size,
+            " (seen from the folder of %s it is there, but Darknet looks from the current one: "
+            "write whole paths, or start there)",
+            list);
 }
 
 /* Length of a path without the white space at its end, which a message would hide. */
@@ -238,7 +242,7 @@ static void check_labels(struct checker *k, const char *image, size_t number, bo
 
 static void check_files(struct checker *k, const char *line, size_t number)
 {
-    char hint[200];
+    char hint[PATH_MAX];
     amp_list_name_hint(k->path, line, hint, sizeof hint);
     bool has_image = check_image(k, line, number, hint);
     if (*line) check_labels(k, line, number, has_image, hint);

@@ -40,8 +40,9 @@ int amp_train_list_check(const char *path, int classes, int room, FILE *progress
 void amp_train_list_warn(const struct amp_train_list *, const char *path, FILE *warn);
 void amp_train_list_free(struct amp_train_list *);
 
-/* Why a name in a list is not found, if its spelling tells: words for the end of a message, else
- * "". list: the list's path, since its folder is often taken for the place where names begin. */
+/* Why a name in a list or data file is not found, if its spelling tells: words for the end of a
+ * message, else "". list: that file's path, since its folder is often taken for the place where
+ * names begin. */
 void amp_list_name_hint(const char *list, const char *name, char *hint, size_t size);
 
 #endif

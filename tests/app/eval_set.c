@@ -147,8 +147,8 @@ AMP_TEST(every_missing_file_and_bad_line_is_named)
     check_says(said, "error: labels/a.txt:1: class \"2\"");
     check_says(said, "error: labels/a.txt:3: 2 fields");
     check_says(said, "error: set.list:3: image images/c.png: No such file");
-    check_says(said, "error: labels/c.txt: cannot read label file: No such file");
-    check_says(said, "error: labels/d.txt: cannot read label file: No such file");
+    check_says(said, "error: set.list:3: label file labels/c.txt: No such file");
+    check_says(said, "error: set.list:4: label file labels/d.txt: No such file");
     check_says(said, "error: set.list:5: image labels: not a regular file");
     check_says(said, "error: set.list:6: image x.bmp: No such file");
     check_says(said, "error: set.list:6: x.bmp: Darknet's rule gives no label file");

@@ -314,8 +314,24 @@ AMP_TEST(why_a_name_is_not_found)
     put("lists/b.txt", "a.jpg\n");
     put_replaced("a.data", good_data, "train.txt", "lists/b.txt");
     CHECK_INT(check(), -1);
-    CHECK_SAYS(err, "line 1: a.jpg: No such file or directory (it is there seen from the list's "
-                    "folder, but Darknet looks from the current folder");
+    CHECK_SAYS(err, "line 1: a.jpg: No such file or directory (seen from the folder of lists/b.txt "
+                    "it is there, but Darknet looks from the current one");
+}
+
+AMP_TEST(why_a_name_in_the_data_file_is_not_found)
+{
+    start();
+    check_bad_data(
+        "names=two.names", "names=data\\two.names",
+        "a.data:4: names=data\\two.names: No such file or directory (a backslash is a part "
+        "of the name here: write / between folders)");
+    check_bad_data(
+        "train=train.txt", "train=~/train.txt",
+        "image list ~/train.txt: No such file or directory (only a shell knows what ~ is: "
+        "write the whole path)");
+    put_replaced("a.data", good_data, "backup=backup", "backup=~/backup");
+    CHECK_INT(check(), -1);
+    CHECK_SAYS(err, "(only a shell knows what ~ is: write the whole path)");
 }
 
 /* By their first bytes, and JPEGs by their headers. */

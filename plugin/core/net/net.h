@@ -219,6 +219,7 @@ struct describer {
     struct amp_net_desc *net;
     int index, w, h, c, inputs;
     bool strict;
+    bool sizes_differ; /* a [route] joins images of different sizes, which is the fault */
 };
 
 /* What the section says, or the default of the cfg's dialect. */
