@@ -11,6 +11,7 @@
 #include "plugin/core/read/cfg.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 /* amp_ending_enter does not return if the program is ending: the code after it would go on without
  * a batch or an image. Calls may be nested. A thread that is inside may call exit. */
@@ -44,6 +45,8 @@ void amp_tell(const char *message);
 _Noreturn void amp_fail(const char *message);
 /* Fails like that about a key under [net]: "darknet-amp: FILE:LINE: KEY=VALUE: why". */
 _Noreturn void amp_fail_key(const struct amp_cfg_file *, const char *key, const char *why);
+/* A file that keeps nothing: the log prints to a file, so silence is one too. It stays open. */
+FILE *amp_nowhere(void);
 /* n zeroed elements (of 0 one), for free; amp_fail where there is no memory for them. */
 void *amp_allocate(size_t n, size_t size);
 
