@@ -399,6 +399,14 @@ static void write_text(FILE *f, const char *text)
     }
 }
 
+static void write_loss(FILE *f, double loss, const char *without)
+{
+    if (isfinite(loss))
+        fprintf(f, "%.4g", loss);
+    else
+        fputs(without, f);
+}
+
 /* Numbers of the last iteration, so that the picture alone tells how the run stands. */
 static void write_words(FILE *f, const struct amp_chart *c, const struct amp_chart_state *s)
 {
@@ -410,10 +418,12 @@ static void write_words(FILE *f, const struct amp_chart *c, const struct amp_cha
             c->setup.total ? 100. * (double)s->iteration / (double)c->setup.total : 0);
     if (s->seconds_left >= 0) /* else nothing is known yet */
         fprintf(f, ", %s left", amp_duration_text(s->seconds_left, left));
-    fprintf(f,
-            "</text>\n<text x=\"%d\" y=\"58\" class=\"loss\">loss %.4g, average %.4g</text>"
-            "<text x=\"%d\" y=\"58\" class=\"end\">learning rate %.4g</text>\n",
-            LEFT, s->loss, s->average, RIGHT, s->rate);
+    fprintf(f, "</text>\n<text x=\"%d\" y=\"58\" class=\"loss\">loss ", LEFT);
+    write_loss(f, s->loss, "lost");
+    fputs(", average ", f);
+    write_loss(f, s->average, "unknown");
+    fprintf(f, "</text><text x=\"%d\" y=\"58\" class=\"end\">learning rate %.4g</text>\n", RIGHT,
+            s->rate);
     if (isfinite(s->map50))
         fprintf(f,
                 "<text x=\"%d\" y=\"78\" class=\"map\">mAP@0.5 %.2f %%, best %.2f %% at iteration "

@@ -183,6 +183,7 @@ static int read_as_mixed(struct amp_cfg_file *cfg, struct amp_options *options, 
         snprintf(err, err_size, "%s: out of memory", cfg->path);
         return -1;
     }
+    amp_dialect_settle(cfg); /* for the caller's description too */
     int failed = amp_options_read(cfg, options, notes, notes_size, err, err_size);
     options->mixed_precision = false;
     free(net->entries);

@@ -66,9 +66,9 @@ struct amp_session {
     bool unkept;              /* what is trained is for measuring (amp_train_unkept) */
     bool told_notes;          /* the notes on convolutions have been printed */
     bool told_products;       /* so has that those of recurrent layers are not ours */
-    amp_see_function *see;    /* called with what a pass computes (hooks.c); NULL: nobody */
+    amp_see_function *see;    /* called with what a pass computes (observe.c); NULL: nobody */
     void *see_user;
-    amp_layer_function *trace; /* called around every layer (hooks.c); NULL: nobody */
+    amp_layer_function *trace; /* called around every layer (observe.c); NULL: nobody */
     void *trace_user;
 };
 
@@ -118,6 +118,11 @@ struct amp_session *amp_session_of_update(const layer *l, int *index);
 /* An address that only this layer has and that never moves; NULL: none. Layers are compared by it,
  * because another thread may be resizing its network while the list is searched. */
 const void *amp_session_identity(const layer *l);
+/* For a head's output: how its boxes lie and are suppressed, by rules that are not stock's; NULL:
+ * by stock's. letterbox: whether pictures keep their aspect. */
+const struct amp_yolo_desc *amp_session_yolo(const float *output, bool *letterbox);
+/* Whether a network of this size wants pictures stretched to it. */
+bool amp_session_stretches(int w, int h);
 /* At the end of the program: closes the logs of all sessions. */
 void amp_sessions_close_logs(void);
 

@@ -117,7 +117,7 @@ def check_waits():
     """Threads wait for a moment only, unless the user said how they wait."""
     starts = openmp_starts()
     if not starts:
-        return print("not GCC's OpenMP: it does not tell its spins")
+        return print("SKIPPED how threads wait: only GCC's OpenMP tells its spins")
     assert starts == [sys.argv[2]], starts
     assert openmp_starts(GOMP_SPINCOUNT="77") == ["77"]
     assert openmp_starts(OMP_WAIT_POLICY="active") not in ([], [sys.argv[2]])

@@ -638,8 +638,8 @@ AMP_TEST(refuses_bad_labels)
 AMP_TEST(refuses_images_that_cannot_be_decoded)
 {
     make_good_input();
-    write_file("images/im0.png", "no image");
-    write_file("images/im6.png", "no image either");
+    write_file("images/im0.png", "P6 no image");
+    write_file("images/im6.png", "P6 no image either");
     check_refused(good_arguments, "images/im0.png: cannot be decoded");
     CHECK(strstr(read_file_text("err.txt"), "images/im6.png: cannot be decoded"));
     leave_folder();

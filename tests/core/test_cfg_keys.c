@@ -10,12 +10,18 @@
 static char err[1024], notes[1024];
 static const char *const own[] = {"mixed_precision", "seed"};
 
+static struct amp_complaints complaints(const struct amp_cfg_file *file)
+{
+    return (struct amp_complaints){file, notes, sizeof notes, err, sizeof err};
+}
+
 static int check_keys(const char *text)
 {
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(file != NULL);
     err[0] = notes[0] = '\0';
-    int result = amp_cfg_keys_check(file, own, 2, notes, sizeof notes, err, sizeof err);
+    struct amp_complaints c = complaints(file);
+    int result = amp_cfg_keys_check(&c, own, 2);
     amp_cfg_free(file);
     return result;
 }
@@ -206,14 +212,19 @@ AMP_TEST(notes_may_be_absent_or_short)
     const char *text = "[net]\nauthor=me\n";
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(file != NULL);
-    CHECK_INT(amp_cfg_keys_check(file, own, 2, NULL, 0, err, sizeof err), 0);
+    struct amp_complaints c = {.cfg = file, .err = err, .err_size = sizeof err};
+    CHECK_INT(amp_cfg_keys_check(&c, own, 2), 0);
     char few[8] = "";
-    CHECK_INT(amp_cfg_keys_check(file, own, 2, few, sizeof few, err, sizeof err), 0);
+    c.notes = few;
+    c.notes_size = sizeof few;
+    CHECK_INT(amp_cfg_keys_check(&c, own, 2), 0);
     CHECK_STR(few, "a.cfg:2");
     /* Behind what others noted; what is beyond the end is not touched. */
     char some[16] = "a note\n";
     memset(some + 12, '.', 4);
-    CHECK_INT(amp_cfg_keys_check(file, own, 2, some, 12, err, sizeof err), 0);
+    c.notes = some;
+    c.notes_size = 12;
+    CHECK_INT(amp_cfg_keys_check(&c, own, 2), 0);
     CHECK_STR(some, "a note\na.cf");
     CHECK(!memcmp(some + 12, "....", 4));
     amp_cfg_free(file);
@@ -228,8 +239,9 @@ AMP_TEST(darknets_own_cfgs_have_no_such_key_or_value)
         struct amp_cfg_file *file = amp_cfg_read(found.gl_pathv[i], err, sizeof err);
         REQUIRE(file != NULL);
         err[0] = notes[0] = '\0';
-        CHECK_INT(amp_cfg_keys_check(file, own, 2, notes, sizeof notes, err, sizeof err), 0);
-        CHECK_INT(amp_cfg_values_check_training(file, notes, sizeof notes, err, sizeof err), 0);
+        struct amp_complaints c = complaints(file);
+        CHECK_INT(amp_cfg_keys_check(&c, own, 2), 0);
+        CHECK_INT(amp_cfg_values_check_training(&c), 0);
         /* With the -1, Darknet never leaves the first rate of this one. */
         bool odd = strstr(file->path, "/yolov2-tiny-voc.cfg") != NULL;
         CHECK(odd == (strstr(notes, ": steps=-1,100,20000,30000 in [net]: ") != NULL));
@@ -245,7 +257,8 @@ static void check_value(const char *text, const char *message)
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(file != NULL);
     err[0] = notes[0] = '\0';
-    int result = amp_cfg_values_check_training(file, notes, sizeof notes, err, sizeof err);
+    struct amp_complaints c = complaints(file);
+    int result = amp_cfg_values_check_training(&c);
     CHECK_INT(result, *message ? -1 : 0);
     CHECK_STR(err, message);
     amp_cfg_free(file);
@@ -382,7 +395,8 @@ static void check_structure(const char *text, const char *message)
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(file != NULL);
     err[0] = '\0';
-    CHECK_INT(amp_cfg_values_check(file, err, sizeof err), *message ? -1 : 0);
+    struct amp_complaints c = complaints(file);
+    CHECK_INT(amp_cfg_values_check(&c), *message ? -1 : 0);
     CHECK_STR(err, message);
     amp_cfg_free(file);
 }
@@ -411,7 +425,8 @@ AMP_TEST(numbers_of_the_wrong_kind)
                     amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
                 REQUIRE(file != NULL);
                 err[0] = '\0';
-                if (amp_cfg_values_check(file, err, sizeof err) != -bad)
+                struct amp_complaints c = complaints(file);
+                if (amp_cfg_values_check(&c) != -bad)
                     TEST_FAIL("%s=%s: %s", cases[i].key, value, err);
                 CHECK(!bad ||
                       (!strncmp(err, begin, strlen(begin)) && strstr(err, cases[i].allowed)));
@@ -437,7 +452,8 @@ static void check_names_remark(const char *list)
     snprintf(begin, sizeof begin, "a.cfg:4: %s in [yolo]: ", list);
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(file != NULL);
-    CHECK_INT(amp_cfg_values_check(file, err, sizeof err), -1);
+    struct amp_complaints c = complaints(file);
+    CHECK_INT(amp_cfg_values_check(&c), -1);
     CHECK(!strncmp(err, begin, strlen(begin)) && strstr(err, "a remark is not allowed"));
     amp_cfg_free(file);
 }

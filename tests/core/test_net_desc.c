@@ -295,7 +295,7 @@ AMP_TEST(every_activation_is_known)
     static const char *const names[] = {"logistic", "relu",    "relie", "linear", "ramp",
                                         "tanh",     "plse",    "leaky", "elu",    "loggy",
                                         "stair",    "hardtan", "lhtan", "selu"};
-    for (int i = 0; i < AMPK_ACTIVATIONS; i++) {
+    for (int i = 0; i < AMPK_STOCK_ACTIVATIONS; i++) {
         char layers[100];
         snprintf(layers, sizeof layers, "[activation]\nactivation=%s\n", names[i]);
         struct amp_net_desc *net = describe_layers(layers);

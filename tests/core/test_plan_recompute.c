@@ -38,6 +38,7 @@ AMP_TEST(random_nets_that_compute_again)
     for (int round = 0; round < 300; round++) {
         random_net(text, "mixed_precision=1", NET_EVERYTHING | NET_FREEZE, random_from(1, 25));
         plan_text(text, true);
+        if (round % 2) random_mish(net);
         recompute_some();
         check_plan();
         check_recomputed();

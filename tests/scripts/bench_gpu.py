@@ -329,7 +329,7 @@ def test_torch(folder):
     """torch_net.py in mixed precision on the CPU: what of it does not need a GPU."""
     python = python_with_torch()
     if not python:
-        print("PyTorch is not here: torch_net.py not tested")
+        print("SKIPPED torch_net.py: PyTorch is not here")
         return
     cfg, weights = folder / "toy.cfg", folder / "toy.weights"
     cfg.write_text(bench_lib.make_cfg(toyset.CFG.format(size=32, batch=2, max_batches=1, net_keys="",

@@ -150,25 +150,44 @@ void amp_batches_forget(const network *net)
 
 /* ---- loading one ---- */
 
-/* The stream is this thread's from here to the end of the image: Darknet's rand, for the path below
- * and for the augmentation inside load_data_blocking, then draws from it (seed.c). */
-static void load_one(struct job *job, int k)
+/* Whether another image can take the place of one that cannot be decoded. Darknet goes on loading
+ * with a black one of 10x10; masks are laid over it by the size of the image, far beyond its end.
+ */
+static bool may_replace(data_type type)
 {
-    struct amp_stream stream;
+    return type == DETECTION_DATA || type == CLASSIFICATION_DATA || type == OLD_CLASSIFICATION_DATA;
+}
+
+/* False: it cannot be decoded, and nothing is loaded. */
+static bool load_drawn(struct job *job, int k)
+{
     load_args one = job->args;
-    if (job->seeded) {
-        amp_stream_open(&stream, job->seed, AMP_STREAM_IMAGE, job->batch->iteration,
-                        (uint32_t)(job->first + k));
-        amp_seed_use(&stream);
-    }
     one.paths = &job->batch->names[k];
     one.paths[0] = job->args.paths[amp_seed_rand() % job->args.m];
     /* A list of one path, of which one image is drawn. */
     one.m = one.n = 1;
     one.d = &job->images[k];
-    amp_images_loading(true);
+    amp_images_loading(true, may_replace(one.type));
     if (!job->fast || !amp_detection_load(job->fast, &one)) AMP_USE(load_data_blocking)(one);
-    amp_images_loading(false);
+    amp_images_loading(false, false);
+    if (!amp_images_is_bad()) return true;
+    AMP_REAL(free_data)(job->images[k]);
+    job->images[k] = (data){0};
+    return false;
+}
+
+/* The stream is this thread's from here to the end of the image: Darknet's rand, for the path and
+ * for the augmentation inside load_data_blocking, then draws from it (seed.c). */
+static void load_one(struct job *job, int k)
+{
+    struct amp_stream stream;
+    if (job->seeded) {
+        amp_stream_open(&stream, job->seed, AMP_STREAM_IMAGE, job->batch->iteration,
+                        (uint32_t)(job->first + k));
+        amp_seed_use(&stream);
+    }
+    while (!load_drawn(job, k))
+        ;
     amp_seed_use(NULL);
     if (!job->staging) return;
     amp_ending_enter(); /* exit frees page-locked memory; not under us */

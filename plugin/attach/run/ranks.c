@@ -182,18 +182,9 @@ int amp_processes_collect(void **rows, size_t *bytes, int failed)
 
 /* ---- a network ---- */
 
-static char *give_subdivisions(struct amp_session *s, int passes, struct amp_cfg_variant *variant)
-{
-    char text[20], err[700];
-    struct amp_cfg_key key = {"subdivisions", text, 0};
-    snprintf(text, sizeof text, "%d", passes);
-    if (amp_cfg_variant_open(variant, s->cfg, &key, 1, err, sizeof err)) amp_fail(err);
-    return variant->path;
-}
-
 /* subdivisions=auto. The first answer holds for all networks of this cfg, since the memory that
  * another one sees is less by the first one's. */
-static char *pick_subdivisions(struct amp_session *s, struct amp_cfg_variant *variant)
+static int pick_subdivisions(struct amp_session *s)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static char path[PATH_MAX];
@@ -222,18 +213,17 @@ static char *pick_subdivisions(struct amp_session *s, struct amp_cfg_variant *va
     s->desc->batch = batch;
     s->desc->subdivisions = passes;
     pthread_mutex_unlock(&lock);
-    return give_subdivisions(s, passes, variant);
+    return passes;
 }
 
-char *amp_ranks_cfg(struct amp_session *s, char *file, struct amp_cfg_variant *variant)
+int amp_ranks_subdivisions(struct amp_session *s)
 {
     char err[700], possible[300];
-    variant->fd = -1;
-    if (s->desc->auto_subdivisions) return pick_subdivisions(s, variant);
+    if (s->desc->auto_subdivisions) return pick_subdivisions(s);
     int passes = s->desc->subdivisions, batch = s->desc->batch * passes;
-    if (!amp_group_is_on() || amp_cfg_is_variant(file)) return file;
+    if (!amp_group_is_on() || amp_cfg_is_variant(s->cfg->path)) return 0;
     int enough = amp_share_subdivisions(batch, passes, amp_group_size());
-    if (enough == passes) return file;
+    if (enough == passes) return 0;
     if (!enough) {
         amp_share_possible(batch, passes, possible, sizeof possible);
         snprintf(err, sizeof err,
@@ -248,7 +238,7 @@ char *amp_ranks_cfg(struct amp_session *s, char *file, struct amp_cfg_variant *v
             amp_group_size(), enough, passes, batch / enough);
     s->desc->subdivisions = enough;
     s->desc->batch = batch / enough;
-    return give_subdivisions(s, enough, variant);
+    return enough;
 }
 
 static void check_sync_layers(const struct amp_session *s)

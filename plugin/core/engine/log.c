@@ -142,6 +142,9 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
     if (from->redone || from->skipped)
         fprintf(log->out, " (%lld and %lld with the runs before)", (long long)s->redone,
                 (long long)s->skipped);
+    if (log->replaced && log->replaced())
+        fprintf(log->out, "; %lld images that could not be decoded replaced by others",
+                log->replaced());
     if (log->clips) fprintf(log->out, "; gradients of %lld steps clipped", (long long)log->clipped);
     fputc('\n', log->out);
     print_waiting(log, seconds);
@@ -271,7 +274,8 @@ void amp_log_scale(struct amp_log *log, const char *why, double old_scale, doubl
 
 static void print_progress(struct amp_log *log, const struct amp_scaler *s, double time)
 {
-    char scale[32], duration[32];
+    char scale[32], duration[32], loss[32] = "lost";
+    if (isfinite(log->loss)) snprintf(loss, sizeof loss, "%.4g", log->loss);
     /* Speed since the last progress line, not since the start: it shows changes. */
     double per_iteration = (time - log->window_start) / (double)log->window_iterations;
     double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
@@ -280,9 +284,9 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
     /* The line is printed in pieces; no other thread may print between them. */
     flockfile(log->out);
     fprintf(log->out,
-            "mixed precision: %zu/%zu (%.1f %%), %.1f images/s, loss %.4g, scale %s, %lld redone, "
+            "mixed precision: %zu/%zu (%.1f %%), %.1f images/s, loss %s, scale %s, %lld redone, "
             "%lld skipped, ",
-            log->iteration, log->total, share, log->images_per_iteration / per_iteration, log->loss,
+            log->iteration, log->total, share, log->images_per_iteration / per_iteration, loss,
             amp_scale_text(s->scale, scale), (long long)s->redone, (long long)s->skipped);
     fprintf(log->out, "%s left\n", amp_duration_text(per_iteration * (double)left, duration));
     funlockfile(log->out);
@@ -424,6 +428,28 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->saving = 0;
     if (log->clips && isinf(numbers->grad_norm) && !log->told_norm && !log->place) tell_norm(log);
     if (!log->place && time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
+}
+
+/* With Darknet's arithmetic. */
+static float add_to_average(struct amp_log *log, float loss)
+{
+    if (!log->averages) log->average = loss;
+    log->averages = true;
+    log->average = (float)((double)log->average * .9 + (double)loss * .1);
+    return loss;
+}
+
+float amp_log_tell(struct amp_log *log, float loss)
+{
+    if (isfinite(log->loss) && isfinite(loss)) return add_to_average(log, loss);
+    float told = log->averages ? log->average : -1;
+    if (!log->place)
+        fprintf(log->out,
+                "mixed precision: iteration %zu: its loss is lost, since a value in it is not "
+                "finite; Darknet's line shows %g, %s\n",
+                log->iteration, (double)told,
+                log->averages ? "the average of the losses before" : "as there was no loss before");
+    return told;
 }
 
 void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50, double map75,

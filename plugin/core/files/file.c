@@ -27,23 +27,6 @@
 
 /* ---- checks ---- */
 
-/* With the effective user's rights, as open will use them. */
-const char *amp_file_unreadable(const char *path)
-{
-    struct stat info;
-    if (stat(path, &info)) return strerror(errno);
-    if (!S_ISREG(info.st_mode)) return "not a regular file";
-    return faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) ? strerror(errno) : NULL;
-}
-
-const char *amp_text_unreadable(const char *path)
-{
-    struct stat info;
-    const char *why = amp_file_unreadable(path);
-    if (why || stat(path, &info)) return why ? why : strerror(errno);
-    return info.st_size > 1 << 30 ? "larger than 1 GiB" : NULL;
-}
-
 /* Reserves the bytes in nameless files and flushes them. All files exist at once (hence the
  * recursion), since they must fit beside each other. Returns 0 or an errno. */
 static int try_to_write(const char *folder, const uint64_t *bytes, int files)

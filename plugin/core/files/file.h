@@ -10,11 +10,6 @@
 
 /* ---- checks ---- */
 
-/* NULL if it is a regular file that can be read, else the reason. */
-const char *amp_file_unreadable(const char *path);
-/* The same for a text file that is read line by line: at most 1 GiB. */
-const char *amp_text_unreadable(const char *path);
-
 /* Can these files (each of at least 1 byte) be written into this folder, all at once? Reserves
  * their bytes in files that have a name only while they are created. 0, or -1 with text in err,
  * "BYTES bytes of WHAT cannot be written": the folder does not exist, is not a folder, is

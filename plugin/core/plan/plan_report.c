@@ -74,11 +74,13 @@ static void print_synced(const struct amp_plan *plan, FILE *f)
 
 void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
+    if (net->dialect == AMP_DIALECT_FORK) fprintf(f, "rules: fork (%s)\n", net->dialect_reason);
     fprintf(f, "mixed precision plan: %s", plan->dtype);
     if (plan->dtype_reason) fprintf(f, " (amp_dtype=auto: %s)", plan->dtype_reason);
     if (plan->level)
-        fprintf(f, "; amp_level=%s stands for %s", amp_level_word(plan->level),
-                amp_level_keys(plan->level));
+        fprintf(f, "; amp_level=%s stands for %s%s", amp_level_word(plan->level),
+                amp_level_keys(plan->level),
+                plan->level == AMP_LEVEL_O3 ? ": O2 with a fixed loss scale of 1" : "");
     fprintf(f, "\n%5s %-15s %-18s %-5s %-10s %s\n", "layer", "type", "output", "math", "storage",
             "reason");
     for (int i = 0; i < plan->n; i++) {
@@ -114,6 +116,10 @@ static void layer_json(const struct amp_plan_layer *p, const struct amp_layer_de
 void amp_plan_write_json(const struct amp_plan *plan, const struct amp_net_desc *net,
                          struct amp_json *j)
 {
+    if (net->dialect == AMP_DIALECT_FORK) {
+        amp_json_string(j, "rules", "fork");
+        amp_json_string(j, "rules_reason", net->dialect_reason);
+    }
     amp_json_string(j, "precision", plan->dtype);
     amp_json_string(j, "precision_reason", plan->dtype_reason);
     amp_json_put(j, "batch", "%d", net->batch);

@@ -72,6 +72,7 @@ static bool parse_power_of_two(const char *value, double *number)
 /* ---- keys ---- */
 
 static const char *const dtype_words[] = {"auto", "fp16", "bf16", "tf32", "fp32", NULL};
+static const char *const dialect_words[] = {"auto", "stock", "fork", NULL};
 static const char *const level_words[] = {"none", "O0", "O1", "O2", "O3", NULL};
 static const char *const overflow_words[] = {"retry", "skip", NULL};
 static const char *const divergence_words[] = {"stop", "continue", NULL};
@@ -100,8 +101,15 @@ const char *amp_dtype_word(enum amp_dtype_choice dtype)
 static const struct amp_option_row rows[] = {
     {"mixed_precision", "switch", "0 or 1", "0",
      "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0; a loss: "
-     "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose.",
+     "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose. A "
+     "`[route]` or `[shortcut]` of which one source is kept in 4 bytes has 4 bytes too, as in "
+     "PyTorch, unless its own section says 1.",
      .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision), .place = AMP_IN_BOTH},
+    {"amp_dialect", "word", "auto, stock or fork", "auto",
+     "By whose rules the cfg is trained. fork: those of AlexeyAB's Darknet, with its losses, its "
+     "defaults and its way to load images. auto: fork if the cfg has a layer, an activation or a "
+     "key with a value with which this Darknet would train another network.",
+     .kind = AMP_OPTION_WORD, .offset = AT(dialect), .words = dialect_words},
     {"amp_dtype", "word", "auto, fp16, bf16, tf32 or fp32", "auto",
      "What convolutions, deconvolutions, local and connected layers compute in. auto: bf16 on a "
      "CPU "
@@ -110,10 +118,10 @@ static const struct amp_option_row rows[] = {
      "the same code.",
      .kind = AMP_OPTION_WORD, .offset = AT(dtype), .words = dtype_words},
     {"amp_level", "word", "none, O0, O1, O2 or O3", "none",
-     "Stands for other keys, by the names that Apex gave such sets. O0: `amp_dtype=fp32`. O1: "
-     "`amp_dtype=auto`, `loss_scale=dynamic`. O2: `amp_dtype=fp16`, `loss_scale=dynamic`. O3, for "
-     "benchmarks only: `amp_dtype=fp16`, `loss_scale=1`; unlike Apex's, its master weights and the "
-     "arithmetic of batch-norm are FP32.",
+     "A name for a set of keys, as in Apex. O0: `amp_dtype=fp32`. O1: `amp_dtype=auto`, "
+     "`loss_scale=dynamic`. O2: `amp_dtype=fp16`, `loss_scale=dynamic`. O3: O2 with a fixed scale, "
+     "`loss_scale=1`; for benchmarks only. Unlike Apex's, its master weights and the arithmetic of "
+     "batch-norm are FP32.",
      .kind = AMP_OPTION_WORD, .offset = AT(level), .words = level_words},
     {"loss_scale", "word or number", "dynamic, or a number from 1 to 16777216", "dynamic",
      "A number is a fixed scale, rounded down to a power of two; a step that overflows is skipped. "
@@ -121,10 +129,10 @@ static const struct amp_option_row rows[] = {
      .kind = AMP_OPTION_LOSS_SCALE},
     {"loss_scale_init", "number", A_POWER_OF_TWO, "searched",
      "First dynamic scale. Absent: searched on the first batch, downward from `loss_scale_max`.",
-     .kind = AMP_OPTION_POWER_OF_TWO, .offset = AT(loss_scale_init)},
+     .described = true, .kind = AMP_OPTION_POWER_OF_TWO, .offset = AT(loss_scale_init)},
     {"loss_scale_window", "integer", "1 to 1000000000", "max_batches / 50, within 20 to 2000",
-     "Steps without overflow after which the scale grows.", .kind = AMP_OPTION_COUNT,
-     .offset = AT(loss_scale_window), .numbers = {1, MOST}},
+     "Steps without overflow after which the scale grows.", .described = true,
+     .kind = AMP_OPTION_COUNT, .offset = AT(loss_scale_window), .numbers = {1, MOST}},
     {"loss_scale_growth", "number", "2 or 4", "2", "Factor by which the scale grows.",
      .kind = AMP_OPTION_NUMBER_OF, .offset = AT(loss_scale_growth), .numbers = {2, 4}},
     {"loss_scale_backoff", "number", "0.5 or 0.25", "0.5",
@@ -159,7 +167,7 @@ static const struct amp_option_row rows[] = {
     {"amp_log", "file name", "at most 4095 bytes", "none",
      "Write one JSON object per iteration to this file; a run that goes on from "
      "weights appends, unless -clear.",
-     .kind = AMP_OPTION_PATH},
+     .described = true, .kind = AMP_OPTION_PATH},
     {"amp_log_layers", "integer", "0 to 1000000000", "100",
      "Every so many iterations `amp_log` also tells of every layer: largest output and delta, and "
      "the share of the delta that is zero. 0: never.",
@@ -173,7 +181,8 @@ static const struct amp_option_row rows[] = {
     {"amp_loader_threads", "integer", "1 to 1024", "the number of cores",
      "How many threads load a batch. More than there are cores help where files come from a slow "
      "disk; each has an image in memory.",
-     .kind = AMP_OPTION_COUNT, .offset = AT(loader_threads), .numbers = {1, 1024}},
+     .described = true, .kind = AMP_OPTION_COUNT, .offset = AT(loader_threads),
+     .numbers = {1, 1024}},
     {"amp_jpeg_scale", "switch", "0 or 1", "0",
      "Decode large JPEGs at 1/2, 1/4 or 1/8 of their size, as far as they stay larger than the "
      "network's input. Pixels then are means, where Darknet takes single ones.",
@@ -193,7 +202,7 @@ static const struct amp_option_row rows[] = {
      "In a layer's section, 1: do not keep this layer's tensors for backward, which computes them "
      "again from the last ones kept. Under [net], auto:GiB: choose such layers so that the "
      "activations of a pass fit in so much, for the least arithmetic.",
-     .kind = AMP_OPTION_CHECKPOINT, .place = AMP_IN_BOTH},
+     .described = true, .kind = AMP_OPTION_CHECKPOINT, .place = AMP_IN_BOTH},
     {"amp_reduce", "word", "fast or ordered", "fast",
      "How several processes (`mpirun`) make one step. fast: all at the same time; gradients are "
      "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
@@ -236,15 +245,16 @@ static const struct amp_option_row rows[] = {
     {"optimizer", "word", "sgd, adam, adamw, lars or lamb", "sgd; adam with `adam=1`",
      "What turns gradients into steps: Darknet's SGD with momentum or Adam; AdamW; LARS; LAMB. "
      "Those with moments read `B1`, `B2` and `eps` too.",
-     .kind = AMP_OPTION_WORD, .offset = AT(rules.optimizer), .words = amp_optimizer_words},
+     .described = true, .kind = AMP_OPTION_WORD, .offset = AT(rules.optimizer),
+     .words = amp_optimizer_words},
     {"decay_bn", "integer", "0 or 1", "0; with adam 1",
-     "Whether `decay` also holds for biases and batch-norm's scales.", .kind = AMP_OPTION_COUNT,
-     .offset = AT(rules.decay_bn), .numbers = {0, 1}},
+     "Whether `decay` also holds for biases and batch-norm's scales.", .described = true,
+     .kind = AMP_OPTION_COUNT, .offset = AT(rules.decay_bn), .numbers = {0, 1}},
     {"learning_rate_min", "number", "0 to 1", "0.00001",
      "Lowest rate of `policy=cosine`, `sgdr` and `cyclic`; `learning_rate` is the highest.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.rate_min), .numbers = {0, 1}},
     {"sgdr_cycle", "integer", "1 to 1000000000", "max_batches",
-     "Iterations of the first cycle of `policy=sgdr`.", .kind = AMP_OPTION_COUNT,
+     "Iterations of the first cycle of `policy=sgdr`.", .described = true, .kind = AMP_OPTION_COUNT,
      .offset = AT(schedule.cycle), .numbers = {1, MOST}},
     {"sgdr_mult", "integer", "1 to 1000000000", "2",
      "How many times as long as the one before each further cycle of `policy=sgdr` is.",
@@ -252,14 +262,15 @@ static const struct amp_option_row rows[] = {
     {"cyclic_step", "integer", "1 to 1000000000", "none",
      "Iterations in which `policy=cyclic` goes from the lowest rate to the highest, and in which "
      "it goes back.",
-     .kind = AMP_OPTION_COUNT, .offset = AT(schedule.step), .numbers = {1, MOST}},
+     .described = true, .kind = AMP_OPTION_COUNT, .offset = AT(schedule.step),
+     .numbers = {1, MOST}},
     {"momentum_min", "number", "0 to 1", "0.85",
      "Momentum (of Adam and its kind: B1) of `policy=onecycle` where the rate is highest; "
      "`momentum` is that at both ends.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.momentum_min), .numbers = {0, 1}},
     {"seed", "integer", "0 to 18446744073709551615", "none",
      "Same weights, images and augmentation in every run. Works without `mixed_precision` too.",
-     .kind = AMP_OPTION_SEED},
+     .described = true, .kind = AMP_OPTION_SEED},
 };
 
 /* Counts are int in struct amp_options; MOST keeps the 64-bit value within that. */
@@ -323,6 +334,14 @@ bool amp_option_set(const struct amp_option_row *row, struct amp_options *o, boo
         return set_checkpoint(o, is_net, value);
     }
     return false;
+}
+
+void amp_options_default(struct amp_options *o)
+{
+    *o = (struct amp_options){.rules.decay_bn = -1};
+    for (int i = 0; i < LENGTH(rows); i++)
+        if (rows[i].place != AMP_IN_LAYERS && !rows[i].described)
+            amp_option_set(&rows[i], o, true, rows[i].default_text);
 }
 
 const struct amp_option_row *amp_option_rows(int *count)
@@ -389,15 +408,13 @@ bool amp_option_is_meant(const char *key, const struct amp_option_row **nearest)
 /* ---- all keys ---- */
 
 /* Unknown keys first: a misspelt key explains a missing value better than the value's own check. */
-int amp_options_check_all_keys(const struct amp_cfg_file *file, char *notes, size_t notes_size,
-                               char *err, size_t err_size)
+int amp_options_check_all_keys(const struct amp_complaints *c)
 {
     const char *own[LENGTH(rows)];
     for (int i = 0; i < LENGTH(rows); i++)
         own[i] = rows[i].key;
-    return amp_cfg_keys_check(file, own, LENGTH(rows), notes, notes_size, err, err_size) ||
-                   amp_cfg_values_check(file, err, err_size) ||
-                   amp_cfg_values_check_training(file, notes, notes_size, err, err_size)
+    return amp_cfg_keys_check(c, own, LENGTH(rows)) || amp_cfg_values_check(c) ||
+                   amp_cfg_values_check_training(c)
                ? -1
                : 0;
 }
