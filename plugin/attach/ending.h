@@ -30,8 +30,7 @@ enum amp_ending_after {
     AMP_ENDING_KINDS
 };
 void amp_ending_watch(enum amp_ending_after);
-/* Lets nobody else in, and waits until nobody else is inside and no save is being written. exit and
- * quick_exit call it. */
+/* Lets nobody else in, and waits until nobody else is inside. exit and quick_exit call it. */
 void amp_ending_wait(void);
 
 /* ---- at once ---- */
@@ -40,8 +39,7 @@ void amp_ending_wait(void);
 void amp_fail_on(int descriptor);
 /* Prints "darknet-amp: message"; of several processes those after the first say which they are. */
 void amp_tell(const char *message);
-/* The same, and ends the program with status 1, when a save that is being written is done. Of
- * several processes another one saves first. */
+/* The same, and ends the program with status 1. Of several processes another one saves first. */
 _Noreturn void amp_fail(const char *message);
 /* Fails like that about a key under [net]: "darknet-amp: FILE:LINE: KEY=VALUE: why". */
 _Noreturn void amp_fail_key(const struct amp_cfg_file *, const char *key, const char *why);
