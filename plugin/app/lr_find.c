@@ -98,15 +98,13 @@ static int end_picture(struct finder *f, const struct amp_rate_result *r)
 {
     char err[9000];
     if (!f->chart) return 0;
-    FILE *out = fdopen(dup(f->picture.fd), "w");
-    if (!out) return amp_complain(strerror(errno));
-    amp_rate_draw(r, out);
-    bool cut_off = ferror(out);
-    int failed = fclose(out) || cut_off;
-    if (failed) snprintf(err, sizeof err, "%s: cannot be written: %s", f->chart, strerror(errno));
-    failed = failed || amp_whole_flush(&f->picture, err, sizeof err) ||
-             amp_whole_place(&f->picture, err, sizeof err);
-    return failed ? amp_complain(err) : 0;
+    FILE *out = amp_whole_stream(&f->picture, err, sizeof err);
+    if (out) amp_rate_draw(r, out);
+    if (!out || amp_whole_end_stream(&f->picture, out, err, sizeof err) ||
+        amp_whole_flush(&f->picture, err, sizeof err) ||
+        amp_whole_place(&f->picture, err, sizeof err))
+        return amp_complain(err);
+    return 0;
 }
 
 /* ---- the network ---- */

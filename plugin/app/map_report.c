@@ -5,8 +5,6 @@
 #define _GNU_SOURCE
 #include "map.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "plugin/core/files/file.h"
 #include "plugin/core/read/json.h"
 #include "plugin/core/read/text.h"
 #include "plugin/core/stream.h"
@@ -246,48 +244,29 @@ static void write_object(FILE *out, const struct amp_map_settings *settings,
 
 /* ---- the file ---- */
 
-/* Opens a new file beside path; its name goes to temporary (PATH_MAX bytes). */
-static FILE *open_temporary(const char *path, char *temporary, char *err, size_t err_size)
-{
-    int length = snprintf(temporary, PATH_MAX, "%s.%ld.tmp", path, (long)getpid());
-    FILE *file = length < PATH_MAX ? fopen(temporary, "wx") : NULL;
-    if (!file)
-        snprintf(err, err_size, "cannot write %s: %s", path,
-                 strerror(length < PATH_MAX ? errno : ENAMETOOLONG));
-    return file;
-}
-
 /* rename would replace a device or a pipe such as /dev/stdout by a file. */
 int amp_map_check_json(const char *path, char *err, size_t err_size)
 {
-    char temporary[PATH_MAX];
     struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
-        snprintf(err, err_size, "cannot write %s: exists and is not a regular file", path);
-        return -1;
-    }
-    FILE *file = open_temporary(path, temporary, err, err_size);
-    if (!file) return -1;
-    fclose(file);
-    unlink(temporary);
-    return 0;
+    if (stat(path, &info) || S_ISREG(info.st_mode)) return amp_whole_try(path, err, err_size);
+    snprintf(err, err_size, "cannot write %s: exists and is not a regular file", path);
+    return -1;
 }
 
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
                        const struct amp_bootstrap *bootstrap, char *err, size_t err_size)
 {
-    char temporary[PATH_MAX];
-    FILE *file = open_temporary(path, temporary, err, err_size);
-    if (!file) return -1;
-    write_object(file, settings, set, result, bootstrap);
-    /* fsync before rename: after a power cut the name must not stand for an empty file. */
-    bool written = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
-    written = fclose(file) == 0 && written;
-    if (written && rename(temporary, path) == 0) return 0;
-    snprintf(err, err_size, "cannot write %s: %s", path, strerror(errno));
-    unlink(temporary);
-    return -1;
+    struct amp_whole_file whole = {.fd = -1};
+    FILE *f = amp_whole_begin(&whole, path, err, err_size)
+                  ? NULL
+                  : amp_whole_stream(&whole, err, err_size);
+    if (f) write_object(f, settings, set, result, bootstrap);
+    /* Flushed before the rename: after a power cut the name must not stand for an empty file. */
+    int failed = !f || amp_whole_end_stream(&whole, f, err, err_size) ||
+                 amp_whole_flush(&whole, err, err_size) || amp_whole_place(&whole, err, err_size);
+    amp_whole_drop(&whole);
+    return failed ? -1 : 0;
 }
 
 /* ---- the bootstrap ---- */

@@ -58,15 +58,6 @@ void amp_log_evaluation(const network *net, const struct amp_evaluation *e)
 
 /* ---- passes for those who want to see what is in them (amp_observe.h) ---- */
 
-/* The log prints to a file, so silence is a file too. Never closed: the next pass uses it again. */
-static FILE *nowhere(void)
-{
-    static FILE *f;
-    if (!f) f = fopen("/dev/null", "w");
-    if (!f) amp_fail("/dev/null cannot be opened");
-    return f;
-}
-
 /* The graph may not exist yet; the session hands the callback to it then. */
 static void look_in(struct amp_session *s, amp_see_function *see, void *user)
 {
@@ -106,7 +97,7 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     if (!s) amp_fail("amp_pass: the network is not attached");
     int64_t redone = s->step.scaler.redone;
     FILE *out = s->log.out;
-    s->log.out = nowhere();
+    s->log.out = amp_nowhere();
     look_in(s, see, user);
     s->observed = s->step.observed = true;
     if (s->options.seeded) amp_seed_follow(net, s->options.seed);
@@ -126,7 +117,7 @@ void amp_train_unkept(network *net)
     struct amp_session *s = amp_session_of(net->layers);
     if (!s) amp_fail("amp_train_unkept: the network is not attached");
     s->unkept = s->step.observed = true;
-    s->log.out = nowhere();
+    s->log.out = amp_nowhere();
 }
 
 double amp_last_loss(const network *net)
@@ -143,7 +134,7 @@ void amp_watch_layers(network *net, amp_layer_function *call, void *user)
     if (!s) amp_fail("amp_watch_layers: the network is not attached");
     s->trace = call;
     s->trace_user = user;
-    s->log.out = call ? nowhere() : stderr;
+    s->log.out = call ? amp_nowhere() : stderr;
     if (s->graph) amp_graph_trace_layers(s->graph, call, user);
 }
 

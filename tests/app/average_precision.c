@@ -208,10 +208,6 @@ AMP_TEST(ties)
 {
     check_file("ties");
 }
-AMP_TEST(many_detections)
-{
-    check_file("many");
-}
 AMP_TEST(no_truths)
 {
     check_file("no_truths");
@@ -243,18 +239,6 @@ AMP_TEST(second_choice)
 AMP_TEST(rounding)
 {
     check_file("rounding");
-}
-AMP_TEST(shuffled_input)
-{
-    check_file("shuffled");
-}
-AMP_TEST(random_case)
-{
-    check_file("random");
-}
-AMP_TEST(random_ties)
-{
-    check_file("random_ties");
 }
 
 /* ---- random cases ---- */

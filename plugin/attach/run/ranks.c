@@ -26,18 +26,16 @@
 /* ---- who speaks ---- */
 
 static int standard_error = -1; /* of a silenced process */
-static FILE *nowhere;
 
 /* Darknet prints its layers on stderr and its losses on stdout. Errors of ours still arrive:
  * amp_fail has its own descriptor. */
 static void be_silent(void)
 {
     standard_error = dup(STDERR_FILENO);
-    nowhere = fopen("/dev/null", "w");
-    if (standard_error < 0 || !nowhere) amp_fail("/dev/null cannot be opened");
+    if (standard_error < 0) amp_fail("there is no standard error");
     fflush(NULL);
-    dup2(fileno(nowhere), STDOUT_FILENO);
-    dup2(fileno(nowhere), STDERR_FILENO);
+    dup2(fileno(amp_nowhere()), STDOUT_FILENO);
+    dup2(fileno(amp_nowhere()), STDERR_FILENO);
     amp_fail_on(standard_error);
 }
 
@@ -300,7 +298,7 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void),
     amp_spread_join(&s->spread, &s->step);
     save_session = save;
     s->log.place = amp_group_rank(); /* only rank 0 writes amp_log and progress */
-    if (nowhere) s->log.out = nowhere;
+    if (standard_error >= 0) s->log.out = amp_nowhere();
 }
 
 int amp_ranks_signal(const struct amp_session *s)

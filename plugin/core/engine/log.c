@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "plugin/core/read/json.h"
+#include "plugin/core/read/text.h"
 #include "plugin/core/host.h"
 #include "tensors.h"
 
@@ -271,16 +272,9 @@ void amp_log_scale(struct amp_log *log, const char *why, double old_scale, doubl
             amp_scale_text(old_scale, from), amp_scale_text(new_scale, to), why);
 }
 
-/* h:mm:ss, rounded to seconds. */
-static void print_left(FILE *f, double seconds)
-{
-    long s = (long)(seconds + 0.5);
-    fprintf(f, "%ld:%02ld:%02ld left", s / 3600, s / 60 % 60, s % 60);
-}
-
 static void print_progress(struct amp_log *log, const struct amp_scaler *s, double time)
 {
-    char scale[32], loss[32] = "lost";
+    char scale[32], duration[32], loss[32] = "lost";
     if (isfinite(log->loss)) snprintf(loss, sizeof loss, "%.4g", log->loss);
     /* Speed since the last progress line, not since the start: it shows changes. */
     double per_iteration = (time - log->window_start) / (double)log->window_iterations;
@@ -294,8 +288,7 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
             "%lld skipped, ",
             log->iteration, log->total, share, log->images_per_iteration / per_iteration, loss,
             amp_scale_text(s->scale, scale), (long long)s->redone, (long long)s->skipped);
-    print_left(log->out, per_iteration * (double)left);
-    fputc('\n', log->out);
+    fprintf(log->out, "%s left\n", amp_duration_text(per_iteration * (double)left, duration));
     funlockfile(log->out);
     log->last_progress = log->window_start = time;
     log->window_iterations = 0;

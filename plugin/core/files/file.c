@@ -224,6 +224,30 @@ int amp_whole_begin(struct amp_whole_file *f, const char *path, char *err, size_
     return 0;
 }
 
+/* fclose closes its descriptor, and amp_whole_place needs one that is open. */
+FILE *amp_whole_stream(struct amp_whole_file *f, char *err, size_t err_size)
+{
+    int copy = dup(f->fd);
+    FILE *stream = copy < 0 ? NULL : fdopen(copy, "w");
+    if (!stream) fail(f->path, "cannot be written", err, err_size);
+    if (!stream && copy >= 0) close(copy);
+    return stream;
+}
+
+int amp_whole_end_stream(struct amp_whole_file *f, FILE *stream, char *err, size_t err_size)
+{
+    int cut_off = ferror(stream);
+    return fclose(stream) || cut_off ? fail(f->path, "cannot be written", err, err_size) : 0;
+}
+
+int amp_whole_try(const char *path, char *err, size_t err_size)
+{
+    struct amp_whole_file f = {.fd = -1};
+    int failed = amp_whole_begin(&f, path, err, err_size);
+    amp_whole_drop(&f);
+    return failed;
+}
+
 int amp_whole_flush(struct amp_whole_file *f, char *err, size_t err_size)
 {
     return fsync(f->fd) ? fail(f->temp, "cannot write", err, err_size) : 0;

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* ---- checks ---- */
 
@@ -39,6 +40,13 @@ struct amp_whole_file {
 /* Creates an empty file at .temp. It gets the access rights of the file that it will replace, if
  * there is one; that file must be writable. */
 int amp_whole_begin(struct amp_whole_file *, const char *path, char *err, size_t err_size);
+/* For printing into it; close it by amp_whole_end_stream before flush or place, also after an error
+ * of ours. NULL: err says why. */
+FILE *amp_whole_stream(struct amp_whole_file *, char *err, size_t err_size);
+/* -1: not all of it could be written. */
+int amp_whole_end_stream(struct amp_whole_file *, FILE *, char *err, size_t err_size);
+/* Whether the file can be written: begins it and drops it. */
+int amp_whole_try(const char *path, char *err, size_t err_size);
 /* Flushes what was written to the disk. */
 int amp_whole_flush(struct amp_whole_file *, char *err, size_t err_size);
 int amp_whole_place(struct amp_whole_file *, char *err, size_t err_size);

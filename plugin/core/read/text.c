@@ -68,6 +68,15 @@ const char *amp_nearest_word(const char *word, const char *const *known, size_t 
     return nearest;
 }
 
+/* ---- durations ---- */
+
+const char *amp_duration_text(double seconds, char text[32])
+{
+    long s = (long)(seconds + 0.5);
+    snprintf(text, 32, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    return text;
+}
+
 /* ---- notes ---- */
 
 void amp_notes_print(const char *notes, FILE *f)

@@ -17,6 +17,11 @@ const char *amp_nearest_word(const char *word, const char *const *known, size_t 
 /* The number of such edits that turn a into b; AMP_WORDS_FAR_APART if one of them is that long. */
 int amp_word_edits(const char *a, const char *b);
 
+/* ---- h:mm:ss, rounded to seconds ---- */
+
+/* Returns text. */
+const char *amp_duration_text(double seconds, char text[32]);
+
 /* ---- notes ---- */
 
 /* Prints each line of notes with "darknet-amp: " in front, also a last one without a newline. */
