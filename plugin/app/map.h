@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "average_precision.h"
+#include "plugin/core/read/lines.h"
 
 /* ---- eval_set.c: the images of a data file's `valid` list and their truth boxes ----
  *
@@ -22,16 +23,10 @@
 
 #define AMP_MAP_CLASSES 200
 
-struct amp_line_list {
-    char **line;
-    int *number; /* line number in the file, from 1 */
-    int count;
-};
-
 struct amp_eval_set {
     char *valid_path;
-    struct amp_line_list images;  /* image files */
-    struct amp_line_list names;   /* [n_head_classes] */
+    struct amp_lines images;  /* image files */
+    struct amp_lines names;   /* [n_head_classes] */
     int n_head_classes;       /* classes of the network's heads */
     int n_classes;            /* classes of the labels and of the result */
     int *map;                 /* [n_classes] class of the head, or NULL: the same */

@@ -4,6 +4,7 @@
 
 #define _GNU_SOURCE
 #include "check_train.h"
+#include "train_list.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,6 +16,7 @@
 
 #include "plugin/core/read/cfg.h"
 #include "plugin/core/files/file.h"
+#include "plugin/core/read/lines.h"
 #include "plugin/core/read/text.h"
 #include "plugin/core/net/net.h"
 #include "plugin/core/read/options.h"
@@ -139,13 +141,17 @@ static void check_keys(struct checker *k)
     check_doubles(k->data, k->warn);
 }
 
-/* Words for the end of a message about the key's value: that it is Darknet's default, or that it
- * holds a remark; else "". The text holds until the next call. */
+/* Words for the end of a message about the key's value: that it is Darknet's default, holds a
+ * remark, or why such a name is not found; else "". The text holds until the next call. */
 static const char *explain_value(const struct amp_cfg_file *data, const char *key)
 {
-    static _Thread_local char text[PATH_MAX + 100];
+    static _Thread_local char text[PATH_MAX + 200];
     const struct amp_cfg_entry *e = amp_cfg_find(&data->sections[0], key);
-    if (e) return remark_hint(e);
+    if (e && *remark_hint(e)) return remark_hint(e);
+    if (e) {
+        amp_list_name_hint(data->path, e->value, text, sizeof text);
+        return text;
+    }
     snprintf(text, sizeof text, " (%s has no %s= line: this is Darknet's default)", data->path,
              key);
     return text;
@@ -182,23 +188,14 @@ static void read_cfg(struct checker *k, const char *path)
 
 /* ---- classes ---- */
 
-/* Number of lines up to the last that is not empty; -1: the file cannot be read. An empty line in
- * between is a class without a name. */
-static int count_names(const char *path)
+/* Number of lines up to the last that is not empty: an empty line in between is a class without a
+ * name. -1 with the reason in why: the file cannot be read. */
+static int count_names(const char *path, const char **why)
 {
-    char *line = NULL;
-    size_t size = 0;
-    ssize_t length;
-    int lines = 0, names = 0;
-    FILE *file = amp_text_unreadable(path) ? NULL : fopen(path, "r");
-    if (!file) return -1;
-    while ((length = getline(&line, &size, file)) >= 0 && lines < INT_MAX) {
-        lines++;
-        if (line[strspn(line, " \t\r\n")]) names = lines;
-    }
-    free(line);
-    fclose(file);
-    return names;
+    struct amp_lines names = {0};
+    int failed = amp_lines_read(path, true, &names, why), count = names.count;
+    amp_lines_free(&names);
+    return failed ? -1 : count;
 }
 
 /* The data file's classes; 0: it has none, or a bad value, which is told. */
@@ -219,10 +216,11 @@ static void check_names(struct checker *k, int classes)
 {
     const struct amp_cfg_entry *e = amp_cfg_find(&k->data->sections[0], "names");
     if (!e) return;
-    int names = count_names(e->value);
+    const char *why;
+    int names = count_names(e->value, &why);
     if (names < 0)
-        fault(k, "%s:%d: names=%s: %s%s", k->data->path, e->line, e->value,
-              amp_text_unreadable(e->value), remark_hint(e));
+        fault(k, "%s:%d: names=%s: %s%s", k->data->path, e->line, e->value, why,
+              explain_value(k->data, "names"));
     else if (classes && names != classes)
         fault(k, "%s:%d: names=%s: has %d names, but there are %d classes", k->data->path, e->line,
               e->value, names, classes);
@@ -252,7 +250,9 @@ static int count_label_classes(const struct checker *k, int classes)
 {
     for (int i = 0; k->net && i < k->net->n; i++) {
         const struct amp_cfg_entry *map = amp_cfg_find(amp_cfg_layer(k->cfg, i), "map");
-        int lines = map && amp_layer_is_head(&k->net->layers[i]) ? count_names(map->value) : 0;
+        const char *why;
+        int lines =
+            map && amp_layer_is_head(&k->net->layers[i]) ? count_names(map->value, &why) : 0;
         if (lines > 0) return lines;
     }
     return classes ? classes : INT_MAX;
@@ -377,6 +377,14 @@ static void check_backup(struct checker *k)
 
 /* ---- images ---- */
 
+/* Boxes of an image that the last head has room for. */
+static int box_room(const struct checker *k)
+{
+    const struct amp_layer_desc *last = k->net ? &k->net->layers[k->net->n - 1] : NULL;
+    if (last && amp_layer_is_head(last) && last->max_boxes > 0) return last->max_boxes;
+    return AMP_YOLO_TRUTHS;
+}
+
 /* A missing list is told here only if its name needs explaining; amp_train_list_check tells the
  * rest. */
 static void check_list(struct checker *k, int classes)
@@ -389,15 +397,9 @@ static void check_list(struct checker *k, int classes)
         fault(k, "image list %s: %s%s", path, why, explanation);
         return;
     }
-    amp_train_list_check(path, classes, k->progress, &list, tell, k);
-    if (list.over_edge && k->warn)
-        fprintf(k->warn,
-                "warning: %s: boxes that reach over an edge of their image (%zu): Darknet clips "
-                "them\n",
-                path, list.over_edge);
-    if (list.no_area && k->warn)
-        fprintf(k->warn, "warning: %s: boxes without area (%zu): Darknet leaves them out\n", path,
-                list.no_area);
+    amp_train_list_check(path, classes, box_room(k), k->progress, &list, tell, k);
+    if (k->warn) amp_train_list_warn(&list, path, k->warn);
+    amp_train_list_free(&list);
 }
 
 int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
@@ -414,6 +416,7 @@ int amp_check_train_inputs(const char *data_path, const char *cfg_path, const ch
 
     int classes = check_head_classes(&k, read_classes(&k));
     if (k.net) amp_train_net_check(k.cfg, k.net, k.options.mixed_precision, on_gpu, tell, &k);
+    if (k.net && warn) amp_train_odd_tell(k.cfg, k.net, warn);
     if (weights_path && *weights_path) check_weights(&k, weights_path, clear);
     if (k.data) {
         check_keys(&k);

@@ -10,9 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "plugin/core/files/file.h"
+#include "plugin/core/read/lines.h"
 #include "plugin/core/read/named_files.h"
-#include "plugin/core/read/text.h"
 
 struct checker {
     const struct amp_cfg_file *cfg;
@@ -55,18 +54,19 @@ static void check_head(const struct checker *k, int layer)
 /* Darknet uses the lines of a map as class indices, unchecked. One bad line is enough to name. */
 static void check_map(const struct checker *k, const char *path, int classes)
 {
-    char message[2 * PATH_MAX];
-    struct amp_lines lines;
-    if (amp_lines_open(&lines, path)) return;
-    while (amp_lines_next(&lines)) {
-        long class_id = strtol(lines.text, NULL, 10);
+    char *line = NULL, message[2 * PATH_MAX];
+    size_t size = 0;
+    FILE *file = fopen(path, "r");
+    for (int number = 1; file && getline(&line, &size, file) >= 0; number++) {
+        long class_id = strtol(line, NULL, 10);
         if (class_id >= 0 && class_id < classes) continue;
-        snprintf(message, sizeof message, "%s:%d: class %ld; allowed: 0 to %d", path, lines.number,
+        snprintf(message, sizeof message, "%s:%d: class %ld; allowed: 0 to %d", path, number,
                  class_id, classes - 1);
         k->tell(k->context, message);
         break;
     }
-    amp_lines_close(&lines);
+    free(line);
+    if (file) fclose(file);
 }
 
 /* Darknet uses parents as indices, and takes the tree's classes for the layer's. */
@@ -258,7 +258,7 @@ static void check_net_keys(const struct checker *k)
               last->type_name);
     if (k->net->c != 3)
         fault(k, amp_cfg_line(net, "channels"),
-              "channels=%d; allowed: 3, what detector train loads", k->net->c);
+              "channels=%d; allowed: 3, what detector train loads, of grey images too", k->net->c);
     if (k->net->max_batches < 1)
         fault(k, amp_cfg_line(net, "max_batches"),
               "max_batches=%d: nothing to train: raise max_batches", k->net->max_batches);

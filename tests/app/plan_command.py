@@ -243,9 +243,10 @@ def main():
         row = json.loads(run(program, folder, "local.cfg", "--json").stdout)["layers"][1]
         assert (row["type"], row["executor"], row["math"], row["output"]) == ("local", "amp", "BF16", [2, 2, 4]), row
         assert row["flop"] == 2 * 2 * 2 * 4 * 9, row
-        (folder / "level.cfg").write_text(net + "mixed_precision=1\namp_level=O3\noptimizer=adamw\n[conv]\n")
-        text = run(program, folder, "level.cfg").stdout
-        assert "plan: fp16; amp_level=O3 stands for amp_dtype=fp16, loss_scale=1\n" in text, text
+        for level, keys in (("O2", "loss_scale=dynamic"), ("O3", "loss_scale=1: O2 with a fixed loss scale of 1")):
+            (folder / "level.cfg").write_text(net + f"mixed_precision=1\namp_level={level}\noptimizer=adamw\n[conv]\n")
+            text = run(program, folder, "level.cfg").stdout
+            assert f"plan: fp16; amp_level={level} stands for amp_dtype=fp16, {keys}\n" in text, text
         assert "update: optimizer=adamw; its moments and averages take" in text, text
         check_processes(program, folder, net)
         check_large_batch(program, folder, net)

@@ -20,7 +20,6 @@ COMMANDS = {
     "amp check": (["amp", "check", "toy.data", "toy.cfg", "--json"], (0, 2)),
     "amp profile": (["amp", "profile", "toy.cfg", "toy.data", "--json"], (0,)),
     "amp lr-find": (["amp", "lr-find", "toy.data", "toy.cfg", "--json"], (0,)),
-    "amp bench-loader": (["amp", "bench-loader", "toy.data", "toy.cfg", "--json"], (0,)),
     "detector map": (["detector", "map", "toy.data", "toy.cfg", "backup/toy_final.weights", "--json", "map.json",
                       "--bootstrap", "2"], (0,)),
 }

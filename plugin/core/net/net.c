@@ -151,8 +151,8 @@ static int describe_all(struct describer *d, int w, int h)
     return check_workspace(d) || check_learning(d) ? -1 : 0;
 }
 
-struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int h, bool strict,
-                                      char *err, size_t err_size)
+static struct amp_net_desc *describe(const struct amp_cfg_file *cfg, int w, int h, bool strict,
+                                     bool *sizes_differ, char *err, size_t err_size)
 {
     struct amp_net_desc *net = calloc(1, sizeof *net);
     if (net) net->layers = calloc((size_t)cfg->n_sections + 1, sizeof *net->layers);
@@ -167,8 +167,47 @@ struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int
     struct describer d = {
         .complaints = {.cfg = cfg, .err = err, .err_size = err_size}, .net = net, .strict = strict};
     if (describe_all(&d, w, h) == 0) return net;
+    *sizes_differ = d.sizes_differ;
     amp_net_desc_free(net);
     return NULL;
+}
+
+static bool fits(const struct amp_cfg_file *cfg, int w, int h)
+{
+    char err[500];
+    bool differ;
+    struct amp_net_desc *net =
+        w > 0 && h > 0 ? describe(cfg, w, h, true, &differ, err, sizeof err) : NULL;
+    amp_net_desc_free(net);
+    return net;
+}
+
+/* Adds the nearest sizes below and above that fit, multiples of a power of two. Where an odd size
+ * is halved and doubled again, it is one more than before. */
+static void add_sizes(const struct amp_cfg_file *cfg, char *err, size_t err_size)
+{
+    int w = amp_cfg_int(cfg->sections, "width", 0), h = amp_cfg_int(cfg->sections, "height", 0);
+    size_t used = strlen(err);
+    for (int of = 2; of <= 1024; of *= 2) {
+        int less_w = w / of * of, less_h = h / of * of;
+        int more_w = (w + of - 1) / of * of, more_h = (h + of - 1) / of * of;
+        if (!fits(cfg, less_w, less_h) || !fits(cfg, more_w, more_h)) continue;
+        snprintf(
+            err + used, err_size - used,
+            "; sizes that fit are multiples of %d: width=%d, height=%d, or width=%d, height=%d", of,
+            less_w, less_h, more_w, more_h);
+        return;
+    }
+}
+
+struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int h, bool strict,
+                                      char *err, size_t err_size)
+{
+    bool sizes_differ = false;
+    struct amp_net_desc *net = describe(cfg, w, h, strict, &sizes_differ, err, err_size);
+    /* Only the cfg's own size can be changed there. */
+    if (!net && sizes_differ && !w && !h) add_sizes(cfg, err, err_size);
+    return net;
 }
 
 void amp_net_desc_free(struct amp_net_desc *net)

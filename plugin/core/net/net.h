@@ -28,24 +28,25 @@ const char *amp_activation_nearest_name(const char *name);
 
 /* In the order of the words of iou_loss= and nms_kind=. */
 enum amp_box_loss { AMP_BOX_MSE, AMP_BOX_IOU, AMP_BOX_GIOU, AMP_BOX_DIOU, AMP_BOX_CIOU };
-enum amp_nms_kind { AMP_NMS_DEFAULT, AMP_NMS_GREEDY, AMP_NMS_DIOU };
+enum amp_box_nms { AMP_BOX_NMS_DEFAULT, AMP_BOX_NMS_GREEDY, AMP_BOX_NMS_DIOU };
 
 /* What the two Darknets do differently in a [yolo] head, as numbers. Stock's are those in brackets:
  * it does not read the keys. */
 struct amp_yolo_desc {
-    enum amp_box_loss box_loss;             /* (mse) */
-    float iou_normalizer, obj_normalizer;   /* factors of box and objectness deltas (1) */
-    float cls_normalizer, delta_normalizer; /* of classes with multipliers, of all deltas (1) */
-    float max_delta;                        /* limit of a box delta and of multipliers (0: none) */
+    bool own_rules;             /* the loss follows these numbers; false: stock's own rules */
+    enum amp_box_loss box_loss; /* (mse) */
+    float iou_normalizer, obj_normalizer; /* factors of box and objectness deltas (1) */
+    float cls_normalizer;                 /* of classes with multipliers (1) */
+    float max_delta;                      /* limit of a box delta and of multipliers (0: none) */
     float iou_thresh; /* a truth's other anchors are trained above this shape IoU (1: none are) */
     enum amp_box_loss iou_thresh_kind; /* (iou) */
     float scale_x_y;                   /* x, y are s x - (s - 1) / 2 (1) */
-    bool new_coords;            /* the layer before has applied the logistic function (false) */
-    float label_smooth_eps;     /* (0) */
-    bool focal_loss;            /* (false) */
-    bool objectness_smooth;     /* (false) */
-    float *class_multipliers;   /* of each class (NULL) */
-    enum amp_nms_kind nms_kind; /* (default) */
+    bool new_coords;           /* the layer before has applied the logistic function (false) */
+    float label_smooth_eps;    /* (0) */
+    bool focal_loss;           /* (false) */
+    bool objectness_smooth;    /* (false) */
+    float *class_multipliers;  /* of each class (NULL) */
+    enum amp_box_nms nms_kind; /* (default) */
     float beta_nms;
     /* How images are loaded; the last head's count. */
     float jitter, resize, random;
@@ -79,6 +80,7 @@ struct amp_loss_desc {
 /* Labels of an image that stock makes room for in net.truth, whatever max= says
  * (make_region_layer, make_yolo_layer). A [detection] has yolo's. */
 enum { AMP_REGION_TRUTHS = 30, AMP_YOLO_TRUTHS = 90 };
+enum { AMP_LABEL_FLOATS = 5 }; /* x, y, w, h, class */
 
 struct amp_layer_desc {
     enum amp_layer_type type;
@@ -110,7 +112,7 @@ struct amp_layer_desc {
     float learning_rate_scale;
     int override;        /* mixed_precision of this section: 1, 0, or -1 */
     bool freeze;         /* its parameters and statistics never change */
-    bool checkpoint;     /* backward computes its tensors again */
+    bool recompute;      /* backward computes its tensors again */
     size_t n_weights;    /* floats, nested layers included */
     double forward_flop; /* 2 per multiply-add, convolution and matrix products only */
 };
@@ -173,6 +175,9 @@ struct amp_net_desc {
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *, int w, int h, bool strict,
                                       char *err, size_t err_size);
 void amp_net_desc_free(struct amp_net_desc *);
+/* Whether a detector's pictures are stretched to the network's size, where stock keeps their
+ * aspect. */
+bool amp_net_stretches(const struct amp_net_desc *);
 /* Sizes that random= of the last layer draws: the next after *w and *h, which begin with 0. False
  * behind the largest; also if none are drawn. */
 bool amp_net_next_size(const struct amp_net_desc *, int *w, int *h);
@@ -214,6 +219,7 @@ struct describer {
     struct amp_net_desc *net;
     int index, w, h, c, inputs;
     bool strict;
+    bool sizes_differ; /* a [route] joins images of different sizes, which is the fault */
 };
 
 /* What the section says, or the default of the cfg's dialect. */

@@ -48,11 +48,11 @@ int amp_describe_yolo(struct describer *d, struct amp_layer_desc *l)
 {
     struct amp_yolo_desc *y = &l->loss.yolo;
     *y = (struct amp_yolo_desc){
+        .own_rules = d->net->dialect != AMP_DIALECT_STOCK,
         .box_loss = (enum amp_box_loss)word(d, "iou_loss", AMP_BOX_IOU),
         .iou_normalizer = amp_desc_float(d, "iou_normalizer"),
         .obj_normalizer = amp_desc_float(d, "obj_normalizer"),
         .cls_normalizer = amp_desc_float(d, "cls_normalizer"),
-        .delta_normalizer = amp_desc_float(d, "delta_normalizer"),
         .max_delta = amp_desc_float(d, "max_delta"),
         .iou_thresh = amp_desc_float(d, "iou_thresh"),
         .iou_thresh_kind = (enum amp_box_loss)word(d, "iou_thresh_kind", AMP_BOX_IOU),
@@ -61,7 +61,7 @@ int amp_describe_yolo(struct describer *d, struct amp_layer_desc *l)
         .label_smooth_eps = amp_desc_float(d, "label_smooth_eps"),
         .focal_loss = amp_desc_int(d, "focal_loss") != 0,
         .objectness_smooth = amp_desc_int(d, "objectness_smooth") != 0,
-        .nms_kind = (enum amp_nms_kind)word(d, "nms_kind", AMP_NMS_DEFAULT),
+        .nms_kind = (enum amp_box_nms)word(d, "nms_kind", AMP_BOX_NMS_DEFAULT),
         .beta_nms = amp_desc_float(d, "beta_nms"),
         .jitter = amp_desc_float(d, "jitter"),
         .resize = amp_desc_float(d, "resize"),
@@ -121,6 +121,11 @@ bool amp_net_next_size(const struct amp_net_desc *net, int *w, int *h)
     return true;
 }
 
+bool amp_net_stretches(const struct amp_net_desc *net)
+{
+    return net->layers[net->n - 1].loss.yolo.own_rules && !net->letter_box;
+}
+
 /* ---- the whole net ---- */
 
 /* The fork has room for as many labels as the last head's max= says. */
@@ -173,8 +178,6 @@ int amp_fail_fork_layer(struct describer *d, const char *lost)
                          d->section->name, lost);
 }
 
-/* NOT YET: the trainer runs the fork's rules once executors, loader and saves follow the numbers
- * above; then the last lines of this function go. Keys marked AMP_KEY_LATER come after that. */
 int amp_net_check_dialect(const struct amp_cfg_file *cfg, const struct amp_net_desc *net, char *err,
                           size_t err_size)
 {
@@ -189,7 +192,5 @@ int amp_net_check_dialect(const struct amp_cfg_file *cfg, const struct amp_net_d
                 return amp_fail_value(&c, s, e, "can be planned, but not yet trained");
         }
     }
-    return amp_fail_line(&c, 0,
-                         "follows AlexeyAB's rules (%s), which can be planned, but not yet trained",
-                         net->dialect_reason);
+    return 0;
 }

@@ -295,7 +295,7 @@ static int check_checkpoint(struct describer *d, const struct amp_layer_desc *l)
     default:
         break;
     }
-    if (!l->checkpoint || allowed) return 0;
+    if (!l->recompute || allowed) return 0;
     return amp_fail_line(&d->complaints, amp_cfg_line(d->section, "checkpoint"),
                          "checkpoint=1 in %s: allowed in [convolutional] without binary, xnor and "
                          "smooth, [deconvolutional], [local], [connected], [maxpool], [avgpool], "
@@ -316,7 +316,7 @@ int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
     l->activation = AMPK_LINEAR;
     l->override = amp_option_layer_override(d->section);
     l->freeze = amp_option_layer_freeze(d->section);
-    l->checkpoint = amp_option_layer_checkpoint(d->section);
+    l->recompute = amp_option_layer_checkpoint(d->section);
     l->stopbackward = amp_desc_int(d, "stopbackward");
     l->onlyforward = amp_desc_int(d, "onlyforward");
     l->truth = amp_desc_int(d, "truth");

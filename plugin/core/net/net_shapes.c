@@ -48,10 +48,38 @@ int amp_desc_output(struct describer *d, struct amp_layer_desc *l, int64_t w, in
     return 0;
 }
 
+/* The source of a [route] whose image has another size than the first one's; NULL: none has, or the
+ * layer is no [route], or a source is no image either. */
+static const struct amp_layer_desc *other_size(const struct describer *d,
+                                               const struct amp_layer_desc *route, int *layer)
+{
+    if (route->type != AMP_ROUTE) return NULL;
+    const struct amp_layer_desc *first = &d->net->layers[route->sources[0]];
+    for (int i = 1; i < route->n_sources; i++) {
+        const struct amp_layer_desc *next = &d->net->layers[route->sources[i]];
+        *layer = route->sources[i];
+        if (!first->out_w || !next->out_w) return NULL;
+        if (next->out_w != first->out_w || next->out_h != first->out_h) return next;
+    }
+    return NULL;
+}
+
 /* Most of Darknet's parsers demand an image too, but name no line. */
 int amp_desc_need_image(struct describer *d)
 {
+    int other;
     if (d->w && d->h && d->c) return 0;
+    const struct amp_layer_desc *before = d->index ? &d->net->layers[d->index - 1] : NULL;
+    const struct amp_layer_desc *odd = before ? other_size(d, before, &other) : NULL;
+    d->sizes_differ = odd;
+    if (odd) {
+        const struct amp_layer_desc *first = &d->net->layers[before->sources[0]];
+        return amp_fail_line(&d->complaints, before->line,
+                             "[route] joins layer %d, %d x %d, and layer %d, %d x %d: no image for "
+                             "the %s after it (line %d); they must have the same size",
+                             before->sources[0], first->out_w, first->out_h, other, odd->out_w,
+                             odd->out_h, d->section->name, d->section->line);
+    }
     return amp_fail_line(&d->complaints, d->section->line,
                          "%s: the layer before it must give an image (width x height x channels)",
                          d->section->name);

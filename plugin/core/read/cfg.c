@@ -100,7 +100,7 @@ struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t si
 static bool is_replaced(int section, const char *key, const struct amp_cfg_key *keys, int n)
 {
     for (int i = 0; i < n; i++)
-        if (keys[i].section == section && !strcmp(key, keys[i].key)) return true;
+        if (keys[i].section == section && keys[i].key && !strcmp(key, keys[i].key)) return true;
     return false;
 }
 
@@ -108,6 +108,11 @@ static void write_section(FILE *f, const struct amp_cfg_file *cfg, int section,
                           const struct amp_cfg_key *keys, int n)
 {
     const struct amp_cfg_section *s = &cfg->sections[section];
+    for (int i = 0; i < n; i++)
+        if (keys[i].section == section && !keys[i].key) {
+            fputs(keys[i].value, f);
+            return;
+        }
     fprintf(f, "%s\n", s->name);
     for (int i = 0; i < n; i++)
         if (keys[i].section == section && keys[i].value)

@@ -1,5 +1,5 @@
-/* cfg and .data files: opened here, taken apart in cfg_text.h. Also a cfg with some keys changed,
- * for a second network beside the user's own. */
+/* cfg and .data files: opened here, taken apart in cfg_text.h. Also a cfg with some keys or sections
+ * changed, for Darknet's parser. */
 #ifndef AMP_CFG_H
 #define AMP_CFG_H
 
@@ -17,8 +17,9 @@ struct amp_cfg_file *amp_cfg_read_data(const char *path, char *err, size_t err_s
 /* ---- a cfg with some keys changed: a file in memory, nothing is written to a disk ---- */
 
 struct amp_cfg_key {
-    const char *key, *value; /* NULL: the key is left out */
-    int section;             /* 0: [net]; layer i's is i + 1 */
+    const char *key;   /* NULL: value is the whole section, with its name */
+    const char *value; /* NULL: the key is left out */
+    int section;       /* 0: [net]; layer i's is i + 1 */
 };
 
 struct amp_cfg_variant {

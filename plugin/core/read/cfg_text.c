@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "complaints.h"
+#include "lines.h"
 
 struct reader {
     struct amp_complaints complaints;
@@ -66,13 +67,15 @@ static int add_entry(struct reader *r, char *line, char *raw)
     struct amp_cfg_file *f = r->file;
     if (!f->n_sections)
         return amp_fail_line(&r->complaints, r->line,
-                             "\"%.60s\" stands before the first section; the first must be [net]",
+                             "\"%.60s\" stands before the first section; the first must be [net]. If "
+                             "this is a data file: the order is DATA CFG",
                              line);
     /* Cut in place: key and value stay in the file's text, which the result keeps. */
     char *equals = strchr(line, '=');
     if (!equals)
-        return amp_fail_line(&r->complaints, r->line, "\"%.60s\" has no \"=\"; allowed: key=value",
-                             line);
+        return amp_fail_line(&r->complaints, r->line, "\"%.60s\" has no \"=\"; allowed: key=value%s",
+                             line,
+                             *line == '[' ? ". If this is a cfg: the order is DATA CFG" : "");
     if (equals == line)
         return amp_fail_line(&r->complaints, r->line, "\"%.60s\" has no key before \"=\"", line);
     *equals = '\0';
@@ -111,17 +114,19 @@ static int read_line(struct reader *r, char *line, char *raw)
     /* In a .data file "[" is a character like any other. */
     if (*line != '[' || !r->sectioned) return add_entry(r, line, raw);
     if (line[strlen(line) - 1] != ']')
-        return amp_fail_line(&r->complaints, r->line, "section \"%.60s\" does not end with \"]\"",
-                             line);
+        return amp_fail_line(&r->complaints, r->line, "section \"%.60s\" does not end with \"]\"%s",
+                             line,
+                             strpbrk(line, "#;") ? "; a remark is not allowed behind a section: put "
+                                                   "it on a line of its own"
+                                                 : "");
     return add_section(r, line);
 }
 
 static int read_lines(struct reader *r, size_t size)
 {
     char *text = r->file->text, *raw = r->file->raw;
-    if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3))
-        return amp_fail_line(&r->complaints, r->line,
-                             "begins with a byte-order mark, which Darknet cannot read; remove it");
+    const char *why = amp_text_encoding(text, size);
+    if (why) return amp_fail_line(&r->complaints, r->line, "%s", why);
     for (size_t start = 0; start < size;) {
         char *newline = memchr(text + start, '\n', size - start);
         size_t end = newline ? (size_t)(newline - text) : size;

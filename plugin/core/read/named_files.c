@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "text.h"
+#include "lines.h"
 
 #define DARKNET_NAME_MAX 255 /* longest name of a class that Darknet has room for */
 
@@ -73,13 +73,16 @@ int amp_named_files_check_here(const struct amp_cfg_file *cfg, char *err, size_t
 
 /* ---- what they hold ---- */
 
-static int open_named(const char *cfg_path, const char *name, char *path, size_t size,
-                      struct amp_lines *lines, char *err, size_t err_size)
+static FILE *open_named(const char *cfg_path, const char *name, char *path, size_t size, char *err,
+                        size_t err_size)
 {
-    if (amp_named_file_find(cfg_path, name, path, size) == 0 && amp_lines_open(lines, path) == 0)
-        return 0;
-    snprintf(err, err_size, "%s: %s cannot be read", cfg_path, name);
-    return -1;
+    const char *why = NULL;
+    FILE *file = NULL;
+    if (amp_named_file_find(cfg_path, name, path, size) == 0) file = amp_text_open(path, &why);
+    if (!file)
+        snprintf(err, err_size, "%s: %s cannot be read%s%s", cfg_path, name, why ? ": " : "",
+                 why ? why : "");
+    return file;
 }
 
 /* Makes room for n + 1 numbers. The array grows at powers of two only. */
@@ -94,14 +97,17 @@ static int grow(int **array, int n)
 
 /* ---- map ---- */
 
-static int read_map(struct amp_lines *lines, int **map, int *n)
+static int read_map(FILE *file, int **map, int *n)
 {
+    char *line = NULL;
+    size_t size = 0;
     int result = 0;
-    while (result == 0 && amp_lines_next(lines)) {
+    while (result == 0 && getline(&line, &size, file) >= 0) {
         result = grow(map, *n);
         /* atoi, as in Darknet: a line without a number is class 0. */
-        if (result == 0) (*map)[(*n)++] = atoi(lines->text);
+        if (result == 0) (*map)[(*n)++] = atoi(line);
     }
+    free(line);
     return result;
 }
 
@@ -109,12 +115,12 @@ int amp_class_map_read(const char *cfg_path, const char *name, int **map, int *n
                        size_t err_size)
 {
     char path[4096];
-    struct amp_lines lines;
+    FILE *file = open_named(cfg_path, name, path, sizeof path, err, err_size);
     *map = NULL;
     *n = 0;
-    if (open_named(cfg_path, name, path, sizeof path, &lines, err, err_size)) return -1;
-    int result = read_map(&lines, map, n);
-    amp_lines_close(&lines);
+    if (!file) return -1;
+    int result = read_map(file, map, n);
+    fclose(file);
     if (result == 0) return 0;
     snprintf(err, err_size, "%s: out of memory", path);
     free(*map);
@@ -148,14 +154,16 @@ static int add_class(struct amp_class_tree *t, int parent, int last_parent, int 
     return 0;
 }
 
-static int read_tree(struct amp_lines *lines, const char *path, struct amp_class_tree *t, char *err,
+static int read_tree(FILE *file, const char *path, struct amp_class_tree *t, char *err,
                      size_t err_size)
 {
+    char *line = NULL;
+    size_t room = 0;
     int size = 0, last_parent = -1, result = 0;
-    while (result == 0 && amp_lines_next(lines)) {
+    while (result == 0 && getline(&line, &room, file) >= 0) {
         int parent = -1, from = 0, name = 0;
         /* %n before and after the name gives its length; the name itself is not needed. */
-        sscanf(lines->text, " %n%*s%n %d", &from, &name, &parent);
+        sscanf(line, " %n%*s%n %d", &from, &name, &parent);
         if (name - from > DARKNET_NAME_MAX) {
             snprintf(err, err_size, "%s:%d: a name of %d bytes; this Darknet has room for %d", path,
                      t->classes + 1, name - from, DARKNET_NAME_MAX);
@@ -171,6 +179,7 @@ static int read_tree(struct amp_lines *lines, const char *path, struct amp_class
             last_parent = parent < 0 ? -1 : parent;
         }
     }
+    free(line);
     return result ? result : end_group(t, size);
 }
 
@@ -179,12 +188,12 @@ int amp_class_tree_read(const char *cfg_path, const char *name, struct amp_class
 {
     char path[4096];
     *t = (struct amp_class_tree){0};
-    struct amp_lines lines;
-    if (open_named(cfg_path, name, path, sizeof path, &lines, err, err_size)) return -1;
+    FILE *file = open_named(cfg_path, name, path, sizeof path, err, err_size);
+    if (!file) return -1;
     /* For every failure below that does not write its own reason. */
     snprintf(err, err_size, "%s: out of memory", path);
-    int result = read_tree(&lines, path, t, err, err_size);
-    amp_lines_close(&lines);
+    int result = read_tree(file, path, t, err, err_size);
+    fclose(file);
     if (result) amp_class_tree_free(t);
     return result;
 }

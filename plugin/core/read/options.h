@@ -25,6 +25,7 @@
 #include "schedule.h"
 
 #define AMP_LOSS_SCALE_MAX 16777216 /* 2^24, dynamic or fixed */
+#define AMP_COUNT_AUTO     -1       /* the word in place of a count */
 
 /* The numbers are part of the sidecar's format. */
 enum amp_dtype_choice {
@@ -60,7 +61,7 @@ struct amp_options {
     enum amp_divergence_policy on_divergence;
     enum amp_backend_choice backend;
     enum amp_sidecar_policy sidecar;
-    int backup_every; /* iterations, at least; 0: every one is written */
+    int backup_every; /* iterations, at least; 0: every one is written; or AMP_COUNT_AUTO */
     enum amp_loader loader;
     enum amp_reduce reduce;
     enum amp_wire wire;
@@ -86,7 +87,7 @@ enum amp_option_kind {
     AMP_OPTION_NUMBER,       /* double, between the row's two numbers */
     AMP_OPTION_NUMBER_OF,    /* double, one of the row's two numbers */
     AMP_OPTION_POWER_OF_TWO, /* double */
-    AMP_OPTION_COUNT,        /* int, between the row's two numbers */
+    AMP_OPTION_COUNT,        /* int, between the row's two numbers, or the word as AMP_COUNT_AUTO */
     AMP_OPTION_PATH,         /* log_path */
     AMP_OPTION_LOSS_SCALE,   /* loss_scale and loss_scale_dynamic */
     AMP_OPTION_SEED,         /* seed and seeded */

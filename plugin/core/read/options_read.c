@@ -201,11 +201,11 @@ static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
     }
 }
 
-/* AlexeyAB's loss_scale without mixed_precision is none of our business. */
+/* loss_scale too: alone, it is AlexeyAB's way to half precision, and FP32 would be trained without
+ * a word. */
 static bool is_idle_without_the_plugin(const char *key)
 {
-    return amp_option_is_key(key) && strcmp(key, "loss_scale") && strcmp(key, "seed") &&
-           strcmp(key, "mixed_precision");
+    return amp_option_is_key(key) && strcmp(key, "seed") && strcmp(key, "mixed_precision");
 }
 
 /* Keys that have no effect beside the others. */
