@@ -54,9 +54,9 @@ def pair(folder, name="toy_final.weights"):
 
 
 def stop(folder, iterations, *words):
-    """Trains and asks it to stop while it trains iteration `iterations`. Returns how many were trained: some more, as
-    the line that says so takes its time."""
-    command = [str(word) for word in (DARKNET, "detector", "train", "toy.data", "toy.cfg", *words)]
+    """Trains and asks it to stop while it trains iteration `iterations`. Returns how many were trained: on a busy
+    machine some more."""
+    command = [str(word) for word in ("stdbuf", "-oL", DARKNET, "detector", "train", "toy.data", "toy.cfg", *words)]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                env=dict(os.environ, **OPEN_MPI))
     said = ""
