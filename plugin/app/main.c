@@ -15,6 +15,7 @@
 #include "amp.h"
 #include "commands.h"
 #include "darknet.h"
+#include "fork_words.h"
 #include "plugin/core/read/text.h"
 #include "plugin/spread/launcher.h"
 
@@ -201,6 +202,7 @@ static int dispatch(int argc, char **argv)
     /* No command, Darknet's own included, writes to weights behind the plugin's back and then runs
      * the network. */
     amp_promise_to_tell();
+    argc = amp_fork_words_settle(argc, argv);
     int first = next_word(argc, argv, 1), second = next_word(argc, argv, first + 1);
     const char *one = first < argc ? argv[first] : "", *two = second < argc ? argv[second] : "";
     const struct command *c = find_command(one, two);

@@ -63,9 +63,9 @@ __attribute__((format(printf, 2, 3))) static void fault(struct checker *k, const
 
 /* Keys that any Darknet reads from a data file: the detector's commands, the classifier's, and
  * AlexeyAB's, so that one file may serve them all. */
-static const char *const known[] = {"classes", "train",  "valid", "names",    "backup",
-                                    "results", "eval",   "map",   "test",     "labels",
-                                    "top",     "leaves", "tree",  "difficult"};
+static const char *const known[] = {
+    "classes", "train",  "valid", "names",  "backup", "results",   "eval",     "map",
+    "test",    "labels", "top",   "leaves", "tree",   "difficult", "savelast", "saveweights"};
 enum { KNOWN = sizeof known / sizeof *known };
 
 static bool is_known(const char *key)
@@ -397,7 +397,8 @@ static void check_list(struct checker *k, int classes)
         fault(k, "image list %s: %s%s", path, why, explanation);
         return;
     }
-    amp_train_list_check(path, classes, box_room(k), k->progress, &list, tell, k);
+    amp_train_list_check(path, k->cfg ? k->cfg->dialect : AMP_DIALECT_STOCK, classes, box_room(k),
+                         k->progress, &list, tell, k);
     if (k->warn) amp_train_list_warn(&list, path, k->warn);
     amp_train_list_free(&list);
 }
