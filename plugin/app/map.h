@@ -107,7 +107,7 @@ struct amp_fork_map; /* fork_map.h */
  *   coco[]              {iou, map}: the ten parts of map
  *   classes[]           {name, ap50, ap50_11pt, ap75, ap_iou, ap, truths, detections}
  *   bootstrap           map50[], map75[], map[] of each drawing of images; only where there are any
- *   alexeyab            of a net of the fork's rules what its own table says; fork NULL: left out
+ *   fork                of a net of the fork's rules what its own table says; fork NULL: left out
  *   settings            what was measured, and how */
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,

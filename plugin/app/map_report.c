@@ -239,7 +239,7 @@ static void write_fork(struct amp_json *j, const struct amp_eval_set *set,
 {
     if (!fork) return;
     amp_json_line(j, 2);
-    amp_json_begin(j, "alexeyab", '{');
+    amp_json_begin(j, "fork", '{');
     amp_json_number(j, "iou_thresh", fork->settings.iou);
     amp_json_number(j, "conf_thresh", fork->settings.thresh);
     amp_json_put(j, "points", "%d", fork->settings.points);
