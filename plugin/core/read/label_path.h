@@ -20,7 +20,8 @@ void amp_label_path_explain(const char *image_path, char *text, size_t size);
 /* The whole rule, in words. */
 #define AMP_LABEL_RULE                                                                             \
     "Darknet makes a label file's name from the image's: the first \"images\", \"JPEGImages\" "    \
-    "and \"raw\" in it become \"labels\", the first .jpg, .png, .JPG and .JPEG become .txt; other "  \
+    "and \"raw\" in it become \"labels\", the first .jpg, .png, .JPG and .JPEG become .txt; "      \
+    "other "                                                                                       \
     "suffixes stay. An image without objects needs an empty label file"
 
 /* With the rules of AlexeyAB's Darknet: where to look, in this order; the first file that is there
