@@ -37,6 +37,7 @@ struct checker {
     enum amp_dialect dialect;
     int classes;
     bool asks_for_rule; /* a label file was not found */
+    bool has_forks;     /* but is where the fork's rules look */
     struct faults faults[KINDS];
     struct amp_train_list *list;
     struct amp_labels labels;
@@ -225,7 +226,9 @@ static void tell_missing(struct checker *k, const char *image, bool has_image, c
         name_file(&k->faults[LABEL_FILES], number, path, why, hint);
         return;
     }
+    char other[AMP_LABEL_PATH_MAX];
     k->asks_for_rule = true;
+    k->has_forks = k->has_forks || amp_labels_find(image, other, sizeof other);
     name_fault(&k->faults[LABEL_FILES], "line %zu: %s: %s (%s)", number, path, why, steps);
 }
 
@@ -358,6 +361,11 @@ static int report_all(struct checker *k, amp_tell *tell, void *context)
     for (int i = 0; i < KINDS; i++) {
         if (report(&k->faults[i], k->path, tell, context)) failed = -1;
         if (i == LABEL_FILES && k->asks_for_rule) say(tell, context, "  " AMP_LABEL_RULE);
+        if (i == LABEL_FILES && k->has_forks)
+            say(tell, context,
+                "  Labels lie beside the images, where AlexeyAB's rules look: mixed_precision=1 "
+                "and "
+                "amp_dialect=fork under [net]");
     }
     return failed;
 }

@@ -65,23 +65,25 @@ def make_pretrained(folder):
     (folder / "toy.cfg").write_text(cfg)
 
 
-def rows_of(use):
-    """Names of the rows with this use."""
+def refused_keys():
     rows = re.split(r"^    (?=[A-Z]+\(|\{)", KEYS.partition("rows[] = {\n")[2], flags=re.M)
-    shortened = "REFUSED(" if use == "AMP_KEY_REFUSED" else "no such"
-    return {re.search(r'"(\w+)"', row)[1] for row in rows if row.startswith(shortened) or use in row}
+    return {re.search(r'"(\w+)"', row)[1] for row in rows if row.startswith("REFUSED(") or "AMP_KEY_REFUSED" in row}
 
 
 def check_refused():
-    said = PAGE.partition("\n## What is refused\n")[2]
-    table, later = said.partition("| planned, not yet trained |")[::2]
-    layers = set(re.findall(r'^    \{"(\[\w+\])", "', LAYERS, re.M))
-    assert len(layers) > 5 and len(rows_of("AMP_KEY_REFUSED")) > 50, "the sources are read wrongly"
-    row = next(line for line in table.splitlines() if line.startswith("| layers |"))
-    assert set(re.findall(r"`(\[\w+\])`", row)) == layers, layers ^ set(re.findall(r"`(\[\w+\])`", row))
-    for text, use in ((table, "AMP_KEY_REFUSED"), (later, "AMP_KEY_LATER")):
-        named = set(re.findall(r"`(\w+)`", text)) - {"swish"}
-        assert named == rows_of(use), (use, sorted(named ^ rows_of(use)))
+    """Layers, activations, and keys in all other rows."""
+    rows = [line for line in PAGE.partition("\n## What is refused\n")[2].splitlines() if line.startswith("| ")]
+    listed = re.search(r"activations\[\] = \{(.*?)\};", LAYERS, re.S)[1]
+    wanted = {"layers": set(re.findall(r'^    \{"(\[\w+\])", "', LAYERS, re.M)),
+              "activations": set(re.findall(r'"(\w+)"', listed)) - {"mish", "swish"}}
+    named = {}
+    for row in rows:
+        kind, _, names = row.strip("| ").partition(" | ")
+        named.setdefault(kind if kind in wanted else "keys", set()).update(re.findall(r"`(\[?\w+\]?)`", names))
+    wanted["keys"] = refused_keys() | {"[yolo]"}
+    assert all(len(found) > least for found, least in zip(wanted.values(), (5, 5, 50))), "the sources are read wrongly"
+    for kind, names in wanted.items():
+        assert named[kind] == names, (kind, sorted(named[kind] ^ names))
 
 
 def main():
