@@ -71,8 +71,9 @@ AMP_INTERPOSE(void, free_network, (network * net))
 
 AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
 {
+    char path[PATH_MAX];
     amp_ending_enter();
-    amp_save_weights(net, filename);
+    amp_save_weights(net, amp_run_place_of_save(filename, path));
     amp_ending_leave();
 }
 
@@ -281,7 +282,41 @@ AMP_INTERPOSE(image **, load_alphabet, ())
     return amp_images_of_letters();
 }
 
-/* ---- windows ---- */
+/* ---- lists ---- */
+
+/* The last element stands behind the end as well: Darknet's validators load the first four or eight
+ * images of a list whether it has so many or not. They use none of those that it lacks. */
+AMP_INTERPOSE(void **, list_to_array, (list * l))
+{
+    enum { MOST_AHEAD = 8 };
+    int n = 0;
+    void **array = amp_allocate((size_t)l->size + MOST_AHEAD, sizeof *array);
+    for (const node *e = l->front; e; e = e->next)
+        array[n++] = e->val;
+    for (int i = 0; n && i < MOST_AHEAD; i++)
+        array[n + i] = array[n - 1];
+    return array;
+}
+
+/* ---- windows and video ---- */
+
+/* Of most callers NULL is followed by an assertion, whose text does not name the video. */
+void *open_video_stream(const char *file, int camera, int w, int h, int fps); /* for OPENCV only */
+#ifdef AMP_WRAP
+#pragma weak __real_open_video_stream
+#endif
+AMP_INTERPOSE(void *, open_video_stream, (const char *file, int camera, int w, int h, int fps))
+{
+    char message[PATH_MAX + 100];
+    void *stream = AMP_REAL(open_video_stream)(file, camera, w, h, fps);
+    if (stream || !amp_images_are_refused()) return stream;
+    if (file)
+        snprintf(message, sizeof message, "video \"%s\": cannot be read as a video", file);
+    else
+        snprintf(message, sizeof message, "camera %d cannot be opened (-c N chooses another)",
+                 camera);
+    amp_fail(message);
+}
 
 /* Without a display no window is opened, and a line says so. OpenCV would end the program instead,
  * after the work is done and the picture saved. A Darknet without OpenCV never opens a window and

@@ -35,6 +35,7 @@
     X(free_network)                                                                                \
     X(get_next_batch)                                                                              \
     X(gradient_array)                                                                              \
+    X(list_to_array)                                                                               \
     X(load_alphabet)                                                                               \
     X(load_data)                                                                                   \
     X(load_data_in_thread)                                                                         \
@@ -44,6 +45,7 @@
     X(load_weights)                                                                                \
     X(make_image)                                                                                  \
     X(make_window)                                                                                 \
+    X(open_video_stream)                                                                           \
     X(option_find_str)                                                                             \
     X(option_unused)                                                                               \
     X(parse_network_cfg)                                                                           \

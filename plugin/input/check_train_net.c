@@ -165,12 +165,10 @@ static bool can_resize(enum amp_layer_type type)
     }
 }
 
-/* detector train draws sizes 320, 352 .. 608 (10 to 19 times 32), whatever the cfg says: the net
- * must be possible at each. */
-static void check_sizes(const struct checker *k)
+/* The net must be possible at each of the sizes that a trainer draws, whatever the cfg says. */
+static void check_sizes(const struct checker *k, int line, int least, int most)
 {
-    int line = amp_cfg_line(amp_cfg_layer(k->cfg, k->net->n - 1), "random");
-    for (int side = 320; side <= 608; side += 32) {
+    for (int side = least; side <= most; side += 32) {
         char err[2 * PATH_MAX];
         struct amp_net_desc *net = amp_net_describe(k->cfg, side, side, true, err, sizeof err);
         if (!net) {
@@ -181,18 +179,25 @@ static void check_sizes(const struct checker *k)
     }
 }
 
-/* One layer is enough to name: the advice is the same for all. */
-static void check_resizing(const struct checker *k)
+/* One layer is enough to name: the advice is the same for all. Darknet stops at an [avgpool], whose
+ * output has one size. */
+static void check_resizing(const struct checker *k, int line, int least, int most)
 {
-    int last = k->net->n - 1, line = amp_cfg_line(amp_cfg_layer(k->cfg, last), "random");
-    if (!k->net->layers[last].random) return;
-    for (int i = 0; i <= last; i++) {
+    for (int i = 0; i < k->net->n; i++) {
+        if (i && k->net->layers[i - 1].type == AMP_AVGPOOL) break;
         if (can_resize(k->net->layers[i].type)) continue;
         fault(k, line, "random=1 with %s (line %d): this Darknet cannot resize such a layer",
               k->net->layers[i].type_name, k->net->layers[i].line);
         return;
     }
-    check_sizes(k);
+    check_sizes(k, line, least, most);
+}
+
+void amp_train_resizing_check(const struct amp_cfg_file *cfg, const struct amp_net_desc *net,
+                              int least, int most, amp_tell *tell, void *context)
+{
+    struct checker k = {cfg, net, tell, context};
+    check_resizing(&k, amp_cfg_line(&cfg->sections[0], "random"), least, most);
 }
 
 /* ---- Darknet's own backward ---- */
@@ -290,9 +295,21 @@ void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_de
     if (!amp_layer_is_head(&net->layers[net->n - 1])) return;
     for (int i = 0; i < net->n; i++)
         check_truths(&k, i);
-    check_resizing(&k);
+    const struct amp_layer_desc *last = &net->layers[net->n - 1];
+    int line = amp_cfg_line(amp_cfg_layer(cfg, net->n - 1), "random");
+    if (last->random) check_resizing(&k, line, 320, 608);
     if (!mixed) check_gradients(&k);
     if (!mixed && !on_gpu) check_cpu_layers(&k);
+}
+
+void amp_train_any_check(const struct amp_cfg_file *cfg, const struct amp_net_desc *net, bool mixed,
+                         bool on_gpu, amp_tell *tell, void *context)
+{
+    struct checker k = {cfg, net, tell, context};
+    for (int i = 0; i < net->n; i++)
+        if (amp_layer_is_head(&net->layers[i]) || net->layers[i].type == AMP_SOFTMAX)
+            check_named_files(&k, i);
+    if (!mixed) amp_train_stock_check(cfg, net, on_gpu, tell, context);
 }
 
 /* For commands that time or run Darknet's own passes without training. */

@@ -19,8 +19,8 @@
 
 /* ---- the path ---- */
 
-/* -1: the result is too long. Darknet replaces the first match too, wherever in the path it is. */
-static int replace_first(char *text, size_t size, const char *from, const char *to)
+/* Darknet replaces the first match too, wherever in the path it is. */
+int amp_replace_first(char *text, size_t size, const char *from, const char *to)
 {
     char *at = strstr(text, from);
     if (!at) return 0;
@@ -43,7 +43,7 @@ int amp_label_path(const char *image_path, char *label_path, size_t label_path_s
     };
     int failed = snprintf(label_path, label_path_size, "%s", image_path) >= (int)label_path_size;
     for (size_t i = 0; !failed && i < sizeof steps / sizeof *steps; i++)
-        failed = replace_first(label_path, label_path_size, steps[i][0], steps[i][1]);
+        failed = amp_replace_first(label_path, label_path_size, steps[i][0], steps[i][1]);
     if (failed) {
         snprintf(err, err_size, "%.80s...: the label path is longer than %zu bytes", image_path,
                  label_path_size - 1);
@@ -229,6 +229,8 @@ struct faults {
 enum { IMAGES, LABEL_FILES, LABELS, KINDS };
 
 struct checker {
+    amp_image_rule *rule; /* what an image needs; NULL: boxes of these classes */
+    void *rule_context;
     int classes;
     struct faults faults[KINDS];
     struct amp_train_list *list;
@@ -287,6 +289,13 @@ static void check_image(struct checker *k, const char *path, size_t number)
         name_file(f, number, path, why);
 }
 
+static void check_rule(struct checker *k, const char *image_path, size_t number)
+{
+    char why[2 * AMP_LABEL_PATH_MAX];
+    if (!k->rule(k->rule_context, image_path, why, sizeof why))
+        name_fault(&k->faults[LABELS], "line %zu: %s", number, why);
+}
+
 static void check_labels(struct checker *k, const char *image_path, size_t number)
 {
     char path[AMP_LABEL_PATH_MAX], err[2 * AMP_LABEL_PATH_MAX];
@@ -317,7 +326,7 @@ static void check_line(struct checker *k, char *line, size_t length)
                    AMP_LABEL_PATH_MAX - 1);
     } else {
         check_image(k, line, number);
-        if (length) check_labels(k, line, number);
+        if (length) (k->rule ? check_rule : check_labels)(k, line, number);
     }
 }
 
@@ -376,26 +385,45 @@ static int report(struct faults *f, const char *path, amp_tell *tell, void *cont
     return -1;
 }
 
+static int check_list(struct checker *k, const char *path, FILE *progress, amp_tell *tell,
+                      void *context)
+{
+    *k->list = (struct amp_train_list){0};
+    const char *why = amp_text_unreadable(path);
+    FILE *file = why ? NULL : fopen(path, "r");
+    if (!file) return say(tell, context, "image list %s: %s", path, why ? why : strerror(errno));
+    int failed = 0;
+    if (check_lines(k, file, progress))
+        failed = say(tell, context, "image list %s: %s", path, strerror(errno));
+    else if (!k->list->images)
+        failed = say(tell, context, "image list %s: names no image", path);
+    fclose(file);
+    amp_labels_free(&k->labels);
+    for (int i = 0; i < KINDS; i++)
+        if (report(&k->faults[i], path, tell, context)) failed = -1;
+    return failed;
+}
+
+#define NO_IMAGES "images that cannot be read"
+
 int amp_train_list_check(const char *path, int classes, FILE *progress, struct amp_train_list *list,
                          amp_tell *tell, void *context)
 {
     struct checker k = {.classes = classes,
                         .list = list,
-                        .faults = {{.title = "images that cannot be read"},
+                        .faults = {{.title = NO_IMAGES},
                                    {.title = "label files that cannot be read"},
                                    {.title = "faults in label files"}}};
-    *list = (struct amp_train_list){0};
-    const char *why = amp_text_unreadable(path);
-    FILE *file = why ? NULL : fopen(path, "r");
-    if (!file) return say(tell, context, "image list %s: %s", path, why ? why : strerror(errno));
-    int failed = 0;
-    if (check_lines(&k, file, progress))
-        failed = say(tell, context, "image list %s: %s", path, strerror(errno));
-    else if (!list->images)
-        failed = say(tell, context, "image list %s: names no image", path);
-    fclose(file);
-    amp_labels_free(&k.labels);
-    for (int i = 0; i < KINDS; i++)
-        if (report(&k.faults[i], path, tell, context)) failed = -1;
-    return failed;
+    return check_list(&k, path, progress, tell, context);
+}
+
+int amp_image_list_check(const char *path, const char *title, amp_image_rule *rule,
+                         void *rule_context, FILE *progress, amp_tell *tell, void *context)
+{
+    struct amp_train_list list;
+    struct checker k = {.rule = rule,
+                        .rule_context = rule_context,
+                        .list = &list,
+                        .faults = {[IMAGES] = {.title = NO_IMAGES}, [LABELS] = {.title = title}}};
+    return check_list(&k, path, progress, tell, context);
 }

@@ -8,6 +8,7 @@
 #ifndef AMP_LABELS_H
 #define AMP_LABELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -62,5 +63,17 @@ struct amp_train_list {
  * name. Progress lines to progress unless it is NULL. */
 int amp_train_list_check(const char *path, int classes, FILE *progress, struct amp_train_list *,
                          amp_tell *tell, void *context);
+
+/* What an image of a list needs beside its file. False, with the reason in why. */
+typedef bool amp_image_rule(void *context, const char *image, char *why, size_t why_size);
+
+/* The same for a list of images whose truths are no boxes. title: of the faults that the rule
+ * finds. */
+int amp_image_list_check(const char *path, const char *title, amp_image_rule *, void *rule_context,
+                         FILE *progress, amp_tell *tell, void *context);
+
+/* Replaces the first `from` in text, if there is one, as Darknet's find_replace does. 0, or -1: the
+ * result is too long. */
+int amp_replace_first(char *text, size_t size, const char *from, const char *to);
 
 #endif

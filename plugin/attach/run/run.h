@@ -24,6 +24,10 @@
 /* The program has read this folder as the option "backup". */
 void amp_run_note_folder(const char *path);
 
+/* Where Darknet saves what it wants to save as `name`: name, or a file of amp_save_to's folder,
+ * whose path is then in `path`. */
+const char *amp_run_place_of_save(const char *name, char path[PATH_MAX]);
+
 /* A training pass of this session begins. Sets the handlers at the first one. */
 void amp_run_watch(struct amp_session *);
 /* The session ends: signals act as they did before. */
