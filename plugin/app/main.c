@@ -1,5 +1,5 @@
 /* The `darknet` program: decides which words are a command of ours, and hands everything else to
- * Darknet's main unchanged. It must not know what a command does. It also makes a message of a
+ * darknet_commands.c. It must not know what a command does. It also makes a message of a
  * crash for want of memory, and starts itself again so that OpenMP's threads wait as they should.
  */
 
@@ -17,11 +17,9 @@
 
 #include "amp.h"
 #include "commands.h"
-#include "darknet.h"
+#include "darknet_commands.h"
 #include "plugin/core/read/text.h"
 #include "plugin/spread/launcher.h"
-
-int darknet_main(int argc, char **argv);
 
 static int amp_command(int argc, char **argv);
 static int refuse_shrink(int argc, char **argv);
@@ -160,29 +158,6 @@ static int run(const struct command *c, int argc, char **argv, int first, int se
     return status;
 }
 
-/* Darknet does nothing, with status 0, if it does not know the word after `detector`. A script
- * would take that for success. */
-static bool is_misspelt_detector(const char *first, const char *second)
-{
-    static const char *const known[] = {"test",   "train", "valid", "valid2",
-                                        "recall", "demo",  "map"};
-    if (strcmp(first, "detector") || !*second) return false;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!strcmp(second, known[i])) return false;
-    refuse_word(first, second, amp_nearest_word(second, known, sizeof known / sizeof *known));
-    return true;
-}
-
-/* The same for a first word that is near one of ours; Darknet has `detect` too. */
-static bool is_misspelt_first(const char *word)
-{
-    static const char *const known[] = {"amp", "detector", "detect"};
-    const char *nearest = amp_nearest_word(word, known, sizeof known / sizeof *known);
-    if (!nearest || !strcmp(word, nearest)) return false;
-    fprintf(stderr, "error: unknown command \"%s\"; did you mean %s?\n", word, nearest);
-    return true;
-}
-
 /* Only training is shared out; of any other command each process would do the whole. Rank 0 says
  * so: when it ends, the launcher ends the others. */
 static bool is_one_too_many(const char *first, const char *second)
@@ -211,8 +186,7 @@ static int dispatch(int argc, char **argv)
     if (is_version(one)) return amp_print_version();
     if (is_one_too_many(one, two)) return 1;
     if (c) return c->whole ? c->run(argc, argv) : run(c, argc, argv, first, second);
-    if (is_misspelt_first(one) || is_misspelt_detector(one, two)) return 1;
-    return darknet_main(argc, argv);
+    return amp_command_darknet(argc, argv, first, second);
 }
 
 /* ---- where memory is limited (ulimit -v) ----
@@ -298,6 +272,16 @@ __attribute__((used, section(".preinit_array"))) static void (*const first)(int,
                                                                             char **) = begin;
 
 /* ---- the program ---- */
+
+/* In place of Darknet's, which ends the program by an assertion. libdarknet.so takes the program's.
+ */
+void error(const char *text);
+void error(const char *text)
+{
+    fflush(stdout);
+    fprintf(stderr, "error: %.*s\n", (int)strcspn(text, "\n"), text);
+    _exit(1);
+}
 
 /* Ends the program. Darknet's training returns while its loader threads still decode the next
  * batch, into a variable of the function that has returned. An ordinary exit would run OpenCV's

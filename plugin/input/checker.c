@@ -155,7 +155,7 @@ static void read_cfg(struct amp_checker *k, const char *path)
         amp_checker_tell(k, err);
         return;
     }
-    check_log(k);
+    if (!k->infers) check_log(k);
     /* At the cfg's own size; check_train_net.c tries the sizes of random=1. */
     k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
     if (!k->net) amp_checker_tell(k, err);
@@ -201,7 +201,7 @@ int amp_checker_classes(struct amp_checker *k)
 void amp_checker_read(struct amp_checker *k, const char *data, const char *cfg)
 {
     char err[2 * PATH_MAX];
-    if (k->err_size) *k->err = '\0';
+    if (k->err_size && !k->failed) *k->err = '\0';
     read_cfg(k, cfg);
     if (!data) return;
     k->data = amp_cfg_read_data(data, err, sizeof err);

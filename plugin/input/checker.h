@@ -21,6 +21,7 @@ struct amp_checker {
     FILE *progress, *warn;           /* NULL: silence */
     char *err;
     size_t err_size, err_used;
+    bool infers; /* nothing is trained: no log is written */
     bool failed;
 };
 

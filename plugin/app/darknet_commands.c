@@ -1,0 +1,354 @@
+/* Decides which of Darknet's own commands a command line is and which of its words are files, by a
+ * table that restates the run_* functions of Darknet's examples. It must not know what is in the
+ * files (darknet_checks.c). Words that are no command are refused here: Darknet does nothing then,
+ * with status 0. */
+
+#define _GNU_SOURCE
+#include "darknet_commands.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "amp.h"
+#include "plugin/core/files/file.h"
+#include "plugin/core/read/text.h"
+
+int darknet_main(int argc, char **argv);
+
+/* ---- the table ---- */
+
+#define DETECTOR  "prefix= thresh= hier= c= s= avg= gpus= out= clear fullscreen w= h= fps="
+#define YOLO      "prefix= thresh= c= s= avg="
+#define CLASSIFY  "gpus= c= t= clear"
+#define SEGMENT   "gpus= c= clear display"
+#define CHARACTER "file= seed= len= temp= srand= clear tokenized tokens="
+#define GO        "gpus= clear multi anon iters= resign= cpuct= temp= time="
+#define LSD       "clear display b= file="
+#define NIGHTMARE                                                                                  \
+    "range= norm= rounds= iters= octaves= zoom= rate= thresh= rotate= momentum= lambda= prefix= "  \
+    "reconstruct smooth="
+#define SAVES " backup=" /* a word of ours: where Darknet has a fixed folder */
+
+#define CIFAR      "data/cifar/cifar-10-batches-bin/"
+#define CIFAR_TEST CIFAR "test_batch.bin"
+#define CIFAR_TRAIN                                                                                \
+    CIFAR "data_batch_1.bin " CIFAR "data_batch_2.bin " CIFAR "data_batch_3.bin " CIFAR            \
+          "data_batch_4.bin " CIFAR "data_batch_5.bin"
+#define CIFAR_HINT "unpack CIFAR-10's binary version there"
+
+#define DETECTOR_HINT                                                                              \
+    "of its own data only Darknet's author has this list: use `darknet detector map DATA CFG "     \
+    "WEIGHTS` with the valid= list of your data file"
+
+enum { /* for short lines */
+       NAMES = AMP_NAMES,
+       OUTPUTS = AMP_OUTPUTS,
+       LABELS = AMP_LABELS,
+       VALID = AMP_VALID,
+       TEST = AMP_TEST,
+       RESULTS = AMP_RESULTS,
+       NO_DEFAULT = AMP_NO_DEFAULT,
+       TRAINS = AMP_TRAINS,
+       GPU_ONLY = AMP_GPU_ONLY,
+       READS_TEXT = AMP_READS_TEXT
+};
+
+/* `detector train` and `map` are ours and only listed. `regressor test` takes its files as the
+ * other tests do without DATA, whatever Darknet's usage says. */
+/* clang-format off */
+static const struct amp_darknet_command table[] = {
+    {{"detector", "test"}, "DATA CFG [WEIGHTS] [IMAGE]", DETECTOR, .takes = NAMES},
+    {{"detector", "valid"}, "DATA CFG [WEIGHTS]", DETECTOR, .takes = NAMES | VALID | RESULTS},
+    {{"detector", "valid2"}, "DATA CFG [WEIGHTS]", DETECTOR, .takes = NAMES | VALID | RESULTS},
+    {{"detector", "recall"}, "DATA CFG [WEIGHTS]", DETECTOR, .needs = "data/coco_val_5k.list",
+     .hint = DETECTOR_HINT},
+    {{"detector", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", DETECTOR, .takes = NAMES},
+    {{"detector", "train"}, "DATA CFG [WEIGHTS]", .options = DETECTOR},
+    {{"detector", "map"}, "DATA CFG WEIGHTS", .options = DETECTOR},
+    {{"detect", NULL}, "CFG [WEIGHTS] [IMAGE]", "thresh= out= fullscreen", .takes = NAMES,
+     .data = "cfg/coco.data"},
+    {{"classifier", "train"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TRAINS},
+    {{"classifier", "predict"}, "DATA CFG [WEIGHTS] [IMAGE]", CLASSIFY, .takes = OUTPUTS},
+    {{"classifier", "try"}, "DATA CFG WEIGHTS IMAGE LAYER", CLASSIFY, .takes = OUTPUTS},
+    {{"classifier", "fout"}, "DATA CFG WEIGHTS LIST", .options = CLASSIFY},
+    {{"classifier", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
+     .takes = OUTPUTS | NO_DEFAULT},
+    {{"classifier", "gun"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
+     .takes = OUTPUTS | NO_DEFAULT},
+    {{"classifier", "threat"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
+     .takes = OUTPUTS | NO_DEFAULT},
+    {{"classifier", "test"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TEST},
+    {{"classifier", "csv"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TEST},
+    {{"classifier", "label"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = OUTPUTS | TEST},
+    {{"classifier", "valid"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID},
+    {{"classifier", "validmulti"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID},
+    {{"classifier", "valid10"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID},
+    {{"classifier", "validfull"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID},
+    {{"classifier", "validcrop"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID,
+     .least_images = 1000},
+    {{"classify", NULL}, "CFG [WEIGHTS] [IMAGE]", "", .takes = OUTPUTS,
+     .data = "cfg/imagenet1k.data"},
+    {{"regressor", "train"}, "DATA CFG [WEIGHTS]", SEGMENT, .takes = TRAINS},
+    {{"regressor", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = SEGMENT},
+    {{"regressor", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", SEGMENT, .takes = OUTPUTS | NO_DEFAULT},
+    {{"segmenter", "train"}, "DATA CFG [WEIGHTS]", SEGMENT, .takes = TRAINS},
+    {{"segmenter", "test"}, "DATA CFG [WEIGHTS] [IMAGE]", .options = SEGMENT},
+    {{"segmenter", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", .options = SEGMENT},
+    {{"isegmenter", "train"}, "DATA CFG [WEIGHTS]", SEGMENT, .takes = TRAINS},
+    {{"isegmenter", "test"}, "DATA CFG [WEIGHTS] [IMAGE]", .options = SEGMENT},
+    {{"isegmenter", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", .options = SEGMENT},
+    {{"yolo", "train"}, "CFG [WEIGHTS]", YOLO SAVES, .takes = TRAINS},
+    {{"yolo", "test"}, "CFG [WEIGHTS] [IMAGE]", YOLO, .classes = 20},
+    {{"yolo", "valid"}, "CFG [WEIGHTS]", YOLO, .classes = 20,
+     .needs = "results/ /home/pjreddie/data/voc/2007_test.txt", .hint = DETECTOR_HINT},
+    {{"yolo", "recall"}, "CFG [WEIGHTS]", YOLO, .classes = 20,
+     .needs = "results/ data/voc.2007.test", .hint = DETECTOR_HINT},
+    {{"yolo", "demo"}, "CFG [WEIGHTS] [VIDEO]", YOLO, .classes = 20},
+    {{"coco", "train"}, "CFG [WEIGHTS]", YOLO SAVES, .takes = TRAINS},
+    {{"coco", "test"}, "CFG [WEIGHTS] [IMAGE]", YOLO, .classes = 80},
+    {{"coco", "valid"}, "CFG [WEIGHTS]", YOLO, .classes = 80,
+     .needs = "results/ data/coco_val_5k.list", .hint = DETECTOR_HINT},
+    {{"coco", "recall"}, "CFG [WEIGHTS]", YOLO, .classes = 80,
+     .needs = "results/ /home/pjreddie/data/voc/test/2007_test.txt", .hint = DETECTOR_HINT},
+    {{"coco", "demo"}, "CFG [WEIGHTS] [VIDEO]", YOLO, .classes = 80},
+    {{"rnn", "train"}, "CFG [WEIGHTS]", CHARACTER SAVES, .takes = TRAINS},
+    {{"rnn", "valid"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT},
+    {{"rnn", "validtactic"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT},
+    {{"rnn", "vec"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT},
+    {{"rnn", "generate"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT},
+    {{"rnn", "generatetactic"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT},
+    {{"tag", "train"}, "CFG [WEIGHTS]", "clear" SAVES, .takes = TRAINS},
+    {{"tag", "test"}, "CFG [WEIGHTS] [IMAGE]", "clear", .needs = "data/tags.txt",
+     .hint = "one tag a line"},
+    {{"super", "train"}, "CFG [WEIGHTS]", "clear" SAVES, .takes = TRAINS},
+    {{"super", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = "clear"},
+    {{"cifar", "train"}, "CFG [WEIGHTS]", SAVES, .takes = TRAINS,
+     .needs = "data/cifar/labels.txt " CIFAR_TRAIN, .hint = CIFAR_HINT},
+    {{"cifar", "distill"}, "CFG [WEIGHTS]", SAVES, .takes = TRAINS,
+     .needs = "data/cifar/labels.txt results/ensemble.csv " CIFAR_TRAIN, .hint = CIFAR_HINT},
+    {{"cifar", "extract"}, "ANY", "",
+     .needs = CIFAR_TRAIN " " CIFAR_TEST " data/cifar/train/ data/cifar/test/",
+     .hint = CIFAR_HINT},
+    {{"cifar", "test"}, "CFG [WEIGHTS]", "", .needs = CIFAR_TEST, .hint = CIFAR_HINT},
+    {{"cifar", "multi"}, "CFG [WEIGHTS]", "", .needs = CIFAR_TEST, .hint = CIFAR_HINT},
+    {{"cifar", "csv"}, "CFG [WEIGHTS]", "", .needs = CIFAR_TEST, .hint = CIFAR_HINT},
+    {{"cifar", "csvtrain"}, "CFG [WEIGHTS]", "", .needs = CIFAR_TRAIN, .hint = CIFAR_HINT},
+    {{"cifar", "eval"}, "ANY", "", .needs = CIFAR_TEST " results/combined.csv",
+     .hint = CIFAR_HINT},
+    {{"go", "train"}, "CFG WEIGHTS MOVES", GO SAVES, .takes = TRAINS},
+    {{"go", "valid"}, "CFG WEIGHTS MOVES", .options = GO},
+    {{"go", "self"}, "CFG WEIGHTS [CFG] [WEIGHTS]", .options = GO},
+    {{"go", "test"}, "CFG [WEIGHTS]", .options = GO},
+    {{"go", "engine"}, "CFG [WEIGHTS]", .options = GO},
+    {{"lsd", "traingan"}, "CFG WEIGHTS CFG [WEIGHTS]", LSD SAVES, .takes = GPU_ONLY},
+    {{"lsd", "trainprog"}, "CFG WEIGHTS CFG [WEIGHTS]", LSD SAVES, .takes = GPU_ONLY},
+    {{"lsd", "traincolor"}, "CFG WEIGHTS CFG [WEIGHTS]", LSD SAVES, .takes = GPU_ONLY,
+     .needs = "/home/pjreddie/data/imagenet/imagenet1k.train.list",
+     .hint = "it reads no other list"},
+    {{"lsd", "gan"}, "CFG [WEIGHTS]", .options = LSD},
+    {{"lsd", "inter"}, "CFG [WEIGHTS]", .options = LSD},
+    {{"lsd", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
+    {{"lsd", "color"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
+    {{"nightmare", NULL}, "CFG WEIGHTS IMAGE LAYER", .options = NIGHTMARE},
+    {{"art", NULL}, "CFG [WEIGHTS]", .options = "c="},
+    {{"average", NULL}, "CFG OUT WEIGHTS [WEIGHTS...]", .options = ""},
+    {{"rgbgr", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"reset", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"denormalize", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"normalize", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"rescale", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"oneoff", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"oneoff2", NULL}, "CFG WEIGHTS OUT LAYERS", .options = ""},
+    {{"partial", NULL}, "CFG WEIGHTS OUT LAYERS", .options = ""},
+    {{"statistics", NULL}, "CFG WEIGHTS", .options = ""},
+    {{"print", NULL}, "CFG WEIGHTS LAYER", .options = ""},
+    {{"visualize", NULL}, "CFG [WEIGHTS]", .options = ""},
+    {{"ops", NULL}, "CFG", .options = ""},
+    {{"speed", NULL}, "CFG [TIMES]", .options = ""},
+    {{"mkimg", NULL}, "CFG WEIGHTS HEIGHT WIDTH NUMBER PREFIX", .options = ""},
+    {{"3d", NULL}, "IMAGE IMAGE [OUT]", .options = ""},
+    {{"test", NULL}, "IMAGE", .options = ""},
+    {{"imtest", NULL}, "IMAGE", .options = ""},
+};
+/* clang-format on */
+enum { ROWS = sizeof table / sizeof *table };
+
+/* ---- which command ---- */
+
+static const struct amp_darknet_command *find(const char *first, const char *second)
+{
+    for (int i = 0; i < ROWS; i++) {
+        const struct amp_darknet_command *c = &table[i];
+        if (!strcmp(first, c->words[0]) && (!c->words[1] || !strcmp(second, c->words[1]))) return c;
+    }
+    return NULL;
+}
+
+/* The first words, or the second ones of `first`, with neighbours that are the same left out. */
+static size_t list_words(const char *first, const char *words[ROWS + 1])
+{
+    size_t n = 0;
+    for (int i = 0; i < ROWS; i++) {
+        const char *word = table[i].words[first != NULL];
+        bool fits = !first || !strcmp(first, table[i].words[0]);
+        if (fits && word && (!n || strcmp(words[n - 1], word))) words[n++] = word;
+    }
+    if (!first) words[n++] = "amp";
+    return n;
+}
+
+static void print_usage(const struct amp_darknet_command *c, FILE *f)
+{
+    const char *second = c->words[1] ? c->words[1] : "";
+    fprintf(f, "Usage: darknet %s%s%s %s", c->words[0], *second ? " " : "", second, c->files);
+    char *options = strdup(c->options), *state = NULL;
+    for (char *o = options ? strtok_r(options, " ", &state) : NULL; o;
+         o = strtok_r(NULL, " ", &state)) {
+        size_t length = strcspn(o, "=");
+        fprintf(f, " [-%.*s%s]", (int)length, o, o[length] ? " X" : "");
+    }
+    free(options);
+    fputc('\n', f);
+}
+
+static int refuse_word(const char *first, const char *second)
+{
+    const char *words[ROWS + 1];
+    size_t n = list_words(NULL, words);
+    bool known = false;
+    for (size_t i = 0; i < n; i++)
+        known = known || !strcmp(first, words[i]);
+    if (!known) {
+        const char *nearest = amp_nearest_word(first, words, n);
+        fprintf(stderr, "error: unknown command \"%s\"%s%s%s\n", first,
+                nearest ? "; did you mean " : ": darknet --help lists commands",
+                nearest ? nearest : "", nearest ? "?" : "");
+        return 1;
+    }
+    n = list_words(first, words);
+    const char *nearest = *second ? amp_nearest_word(second, words, n) : NULL;
+    if (nearest) {
+        fprintf(stderr, "error: unknown command \"%s %s\"; did you mean %s %s?\n", first, second,
+                first, nearest);
+        return 1;
+    }
+    fprintf(stderr, "error: %s%s%s%s: allowed after %s:", *second ? "unknown command \"" : "",
+            first, *second ? " " : "", *second ? second : "", first);
+    for (size_t i = 0; i < n; i++)
+        fprintf(stderr, " %s", words[i]);
+    fputc('\n', stderr);
+    return 1;
+}
+
+/* ---- which words are files ---- */
+
+/* 0: no such option; 1: one without a value; 2: one with. */
+static int width_of(const struct amp_darknet_command *c, const char *word)
+{
+    size_t length = strlen(word) - 1;
+    if (word[0] != '-' || !length) return 0;
+    for (const char *o = c->options; *o; o += strcspn(o, " "), o += strspn(o, " "))
+        if (!strncmp(o, word + 1, length) && strchr(" =", o[length]))
+            return o[length] == '=' ? 2 : 1;
+    return 0;
+}
+
+static int refuse_option(const struct amp_darknet_command *c, const char *word, const char *why)
+{
+    fprintf(stderr, "error: %s%s\n", why, word);
+    print_usage(c, stderr);
+    return -1;
+}
+
+/* Places of the words that follow the command's own: files, and options with their values. -backup
+ * is ours, so Darknet does not see it. */
+static int sort_words(struct amp_darknet_line *l, char **all, int argc, int first, int second)
+{
+    int options = 0;
+    for (int i = 1; i < argc; i++) {
+        bool of_main = !strcmp(all[i], "-nogpu") || (!strcmp(all[i], "-i") && i + 1 < argc);
+        int width = of_main ? (all[i][1] == 'i') + 1 : width_of(l->command, all[i]);
+        if (i + width > argc) return refuse_option(l->command, all[i], "no value after ");
+        bool ours = width && !strcmp(all[i], "-backup");
+        for (int j = 0; j < (width ? width : 1) && !ours; j++)
+            l->argv[l->argc++] = all[i + j];
+        if (width) {
+            for (int j = 0; j < width; j++)
+                l->options[options++] = all[i + j];
+            i += width - 1;
+        } else if (i != first && (i != second || !l->command->words[1])) {
+            if (all[i][0] == '-' && amp_file_unreadable(all[i]))
+                return refuse_option(l->command, all[i], "unknown option ");
+            if (l->n < AMP_DARKNET_FILES) l->file[l->n++] = all[i];
+        }
+    }
+    return 0;
+}
+
+/* Gives each file its kind. -1: there are too few. A last kind with dots stands for all that
+ * follow. */
+static int name_kinds(struct amp_darknet_line *l)
+{
+    static char text[200]; /* of one command line per process; the kinds point into it */
+    char *state = NULL, *word;
+    int n = 0;
+    snprintf(text, sizeof text, "%s", l->command->files);
+    for (word = strtok_r(text, " ", &state); word; word = strtok_r(NULL, " ", &state)) {
+        bool optional = *word == '[', many = strstr(word, "...") != NULL;
+        word += optional;
+        word[strcspn(word, ".]")] = '\0';
+        if (n >= l->n && !optional) return -1;
+        do {
+            if (n < l->n) l->kind[n] = word;
+        } while (++n < l->n && many);
+    }
+    if (n < l->n) l->n = n; /* Darknet looks at no further word */
+    return 0;
+}
+
+const char *amp_darknet_option(const struct amp_darknet_line *l, const char *name)
+{
+    for (const char **o = l->options; *o; o++)
+        if (!strcmp(*o, name)) return width_of(l->command, name) == 2 ? o[1] : "";
+    return NULL;
+}
+
+const char *amp_darknet_file(const struct amp_darknet_line *l, const char *kind)
+{
+    for (int i = 0; i < l->n; i++)
+        if (!strcmp(l->kind[i], kind)) return l->file[i];
+    return NULL;
+}
+
+/* ---- all ---- */
+
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-help")) return true;
+    return false;
+}
+
+int amp_command_darknet(int argc, char **argv, int first, int second)
+{
+    const char *one = argv[first], *two = second < argc ? argv[second] : "";
+    struct amp_darknet_line l = {.command = find(one, two)};
+    if (!l.command) return refuse_word(one, two);
+    if (asks_for_help(argc, argv)) {
+        print_usage(l.command, stdout);
+        return fflush(stdout) ? 1 : 0;
+    }
+    l.argv = calloc((size_t)argc + 2, sizeof *l.argv);
+    l.options = calloc((size_t)argc + 1, sizeof *l.options);
+    if (!l.argv || !l.options) return 1;
+    l.argv[l.argc++] = argv[0];
+    if (sort_words(&l, argv, argc, first, second)) return 1;
+    if (name_kinds(&l)) {
+        print_usage(l.command, stderr);
+        return 1;
+    }
+    if (!amp_darknet_check(&l)) return 1;
+    amp_refuse_bad_images(1);
+    return darknet_main(l.argc, l.argv); /* Darknet keeps pointers into it */
+}
