@@ -179,6 +179,7 @@ static int dispatch(int argc, char **argv)
     /* No command, Darknet's own included, writes to weights behind the plugin's back and then runs
      * the network. */
     amp_promise_to_tell();
+    amp_obey_signals();
     int first = next_word(argc, argv, 1), second = next_word(argc, argv, first + 1);
     const char *one = first < argc ? argv[first] : "", *two = second < argc ? argv[second] : "";
     const struct command *c = find_command(one, two);

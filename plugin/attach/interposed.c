@@ -21,6 +21,7 @@
 #include "rate.h"
 #include "plugin/attach/run/run.h"
 #include "plugin/attach/run/save.h"
+#include "plugin/attach/run/stock.h"
 #include "plugin/attach/feed/seed.h"
 #include "session.h"
 #include "plugin/attach/feed/staging.h"
@@ -45,6 +46,7 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 {
     amp_ending_enter();
     network *net = amp_network_parse(filename);
+    amp_stock_parsed(net, filename);
     amp_ending_leave();
     return net;
 }
@@ -64,6 +66,7 @@ AMP_INTERPOSE(void, free_network, (network * net))
     struct amp_session *s = amp_session_of(net->layers);
     int gpu = s ? amp_gpu_enter(s) : -1; /* our arrays are on the network's GPU */
     amp_detach(net);
+    amp_stock_freed(net);
     AMP_REAL(free_network)(net);
     amp_gpu_leave(gpu);
     amp_ending_leave();
@@ -73,7 +76,9 @@ AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
 {
     char path[PATH_MAX];
     amp_ending_enter();
-    amp_save_weights(net, amp_run_place_of_save(filename, path));
+    const char *place = amp_run_place_of_save(filename, path);
+    amp_save_weights(net, place);
+    amp_stock_file(net, place);
     amp_ending_leave();
 }
 
@@ -81,6 +86,7 @@ AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
 {
     amp_ending_enter();
     amp_load_weights(net, filename);
+    amp_stock_file(net, filename);
     amp_ending_leave();
 }
 
@@ -147,12 +153,24 @@ AMP_INTERPOSE(float, train_network, (network * net, data d))
 {
     struct amp_session *s = amp_session_of(net->layers);
     check_sizes(net, d);
+    amp_stock_begin(net);
     amp_iteration_begins(net);
     if (s && s->step.peers) take_up(s);
     amp_ranks_begin_step(s, net, d.X.rows);
     float loss = AMP_REAL(train_network)(net, d);
     loss = amp_ranks_end_step(s, net, loss);
     amp_iteration_trained(net, loss);
+    amp_stock_obey(net);
+    return loss;
+}
+
+/* One pass. train_network calls it, and the trainers of texts and of CIFAR do so by themselves. */
+AMP_INTERPOSE(float, train_network_datum, (network * net))
+{
+    bool alone = !amp_iteration_trains();
+    if (alone) amp_stock_begin(net);
+    float loss = AMP_REAL(train_network_datum)(net);
+    if (alone) amp_stock_obey(net);
     return loss;
 }
 
@@ -508,6 +526,7 @@ AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interv
                  n, n);
         amp_fail(message);
     }
+    amp_stock_give_up();
     return AMP_REAL(train_networks)(nets, n, d, interval);
 }
 

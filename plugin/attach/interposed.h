@@ -53,7 +53,8 @@
     X(resize_network)                                                                              \
     X(save_weights)                                                                                \
     X(show_image)                                                                                  \
-    X(train_network)
+    X(train_network)                                                                               \
+    X(train_network_datum)
 
 /* Replaced too: functions of the C library that Darknet calls. */
 #define AMP_INTERPOSED_LIBC(X)                                                                     \

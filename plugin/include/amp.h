@@ -56,6 +56,11 @@ AMP_API void amp_refuse_bad_images(int on);
  * there is saved in this folder instead, and signals save there too. */
 AMP_API void amp_save_to(const char *folder);
 
+/* From now on a network without mixed_precision=1 obeys signals as one with it does: the iteration
+ * is finished, the weights are saved, and the program ends. For programs that train one network at
+ * a time, on one thread. Call it before the network is parsed. */
+AMP_API void amp_obey_signals(void);
+
 /* Calls back after every iteration of a training loop that trains with train_network and frees its
  * batches with free_data, as Darknet's do. The call comes on the thread that trains, after Darknet
  * has printed and saved. loss: as Darknet prints it. NULL ends the calls. A process has one such
