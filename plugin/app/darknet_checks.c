@@ -148,38 +148,20 @@ static void check_words(struct check *c)
 
 /* ---- what the table says it needs ---- */
 
-static void check_need(struct check *c, const char *path)
+/* A rule of lists. Darknet reads COCO's number of an image behind the last of these characters,
+ * whether there is one or not. marks: ""; any image will do. */
+static bool has_mark(void *marks, const char *image, char *why, size_t size)
 {
-    const struct amp_darknet_command *d = c->line->command;
-    char why[500];
-    size_t length = strlen(path);
-    snprintf(why, sizeof why, " (%s %s has this fixed name%s%s)", d->words[0],
-             d->words[1] ? d->words[1] : "", d->hint ? ": " : "", d->hint ? d->hint : "");
-    if (path[length - 1] == '/')
-        check_folder(c, path, why);
-    else if (amp_file_unreadable(path))
-        FAULT(c, "%s: %s%s", path, amp_file_unreadable(path), why);
+    const char *any = marks;
+    snprintf(why, size, "%s: no %s before its number", image, any);
+    return !*any || strpbrk(image, any);
 }
 
-/* The rule of lists whose images must have a number behind the last underscore of their names. */
-static bool has_underscore(void *context, const char *image, char *why, size_t size)
+static void check_list(struct check *c, const char *path, const char *explanation)
 {
-    (void)context;
-    snprintf(why, size, "%s: no _ before a number", image);
-    return strchr(image, '_');
-}
-
-static bool always(void *context, const char *image, char *why, size_t size)
-{
-    (void)context;
-    (void)image;
-    (void)why;
-    (void)size;
-    return true;
-}
-
-static void check_list(struct check *c, const char *path, bool coco, const char *explanation)
-{
+    bool by_coco = !strcmp(c->line->command->words[0], "coco");
+    bool for_coco =
+        c->data && takes(c, AMP_RESULTS) && !strcmp(amp_cfg_string(c->data, "eval", "voc"), "coco");
     const char *why = amp_text_unreadable(path);
     int images = why ? 0 : amp_checker_count_lines(path), least = c->line->command->least_images;
     if (why)
@@ -187,8 +169,35 @@ static void check_list(struct check *c, const char *path, bool coco, const char 
     else if (images && images < least)
         FAULT(c, "image list %s: names %d images; allowed: at least %d", path, images, least);
     else
-        amp_image_list_check(path, "images without a number of COCO in their names",
-                             coco ? has_underscore : always, NULL, NULL, amp_checker_tell, &c->k);
+        amp_image_list_check(path, "images without a number of COCO in their names", has_mark,
+                             by_coco    ? "_"
+                             : for_coco ? "/_"
+                                        : "",
+                             NULL, amp_checker_tell, &c->k);
+}
+
+/* Of the fixed files. */
+static bool is_image_list(const char *path)
+{
+    return strstr(path, ".list") || strstr(path, "2007");
+}
+
+/* The name is fixed in Darknet. */
+static void check_need(struct check *c, const char *path)
+{
+    const struct amp_darknet_command *d = c->line->command;
+    const char *unreadable = amp_file_unreadable(path);
+    char why[500];
+    bool folder = path[strlen(path) - 1] == '/';
+    snprintf(why, sizeof why, " (%s%s%s %s%s%s)", d->words[0], d->words[1] ? " " : "",
+             d->words[1] ? d->words[1] : "", folder ? "writes there" : "reads no other file",
+             d->hint ? "; " : "", d->hint ? d->hint : "");
+    if (folder)
+        check_folder(c, path, why);
+    else if (unreadable)
+        FAULT(c, "%s: %s%s", path, unreadable, why);
+    else if (is_image_list(path))
+        check_list(c, path, "");
 }
 
 static void check_needs(struct check *c)
@@ -199,6 +208,7 @@ static void check_needs(struct check *c)
          path = strtok_r(NULL, " ", &state))
         check_need(c, path);
     free(all);
+    if (d->data) check_need(c, d->data);
     if (!on_gpu && takes(c, AMP_GPU_ONLY))
         FAULT(c, "%s %s does nothing in a build for CPUs", d->words[0], d->words[1]);
 }
@@ -313,10 +323,10 @@ static void check_data(struct check *c)
     if (takes(c, AMP_LABELS)) check_labels(c);
     if (takes(c, AMP_RESULTS)) check_results(c);
     if (takes(c, AMP_VALID))
-        check_list(c, amp_cfg_string(c->data, "valid", "data/train.list"), false,
+        check_list(c, amp_cfg_string(c->data, "valid", "data/train.list"),
                    amp_checker_explain(c->k.data, "valid"));
     if (takes(c, AMP_TEST))
-        check_list(c, amp_cfg_string(c->data, "test", default_test), false,
+        check_list(c, amp_cfg_string(c->data, "test", default_test),
                    amp_checker_explain(c->k.data, "test"));
 }
 
@@ -353,13 +363,14 @@ static bool check_others(struct check *c)
     const char *data = d->data ? d->data : amp_darknet_file(c->line, "DATA");
     const char *cfg = amp_darknet_file(c->line, "CFG"), *list = amp_darknet_file(c->line, "LIST");
     const char *tokens = amp_darknet_option(c->line, "-tokens");
+    if (d->data && amp_file_unreadable(data)) data = NULL; /* it has been told */
     if (cfg) amp_checker_read(&c->k, data, cfg);
     c->data = c->k.data ? &c->k.data->sections[0] : NULL;
     check_words(c);
     if (c->k.net) check_inputs(c);
     if (c->k.net) check_head(c, d->classes);
     if (c->data) check_data(c);
-    if (list) check_list(c, list, false, "");
+    if (list) check_list(c, list, "");
     if (tokens && amp_text_unreadable(tokens))
         FAULT(c, "%s: %s (-tokens)", tokens, amp_text_unreadable(tokens));
     return !amp_checker_end(&c->k);

@@ -35,11 +35,9 @@ int darknet_main(int argc, char **argv);
 #define CIFAR_TRAIN                                                                                \
     CIFAR "data_batch_1.bin " CIFAR "data_batch_2.bin " CIFAR "data_batch_3.bin " CIFAR            \
           "data_batch_4.bin " CIFAR "data_batch_5.bin"
-#define CIFAR_HINT "unpack CIFAR-10's binary version there"
+#define CIFAR_HINT "they are of CIFAR-10's binary version"
 
-#define DETECTOR_HINT                                                                              \
-    "of its own data only Darknet's author has this list: use `darknet detector map DATA CFG "     \
-    "WEIGHTS` with the valid= list of your data file"
+#define DETECTOR_HINT "`darknet detector map DATA CFG WEIGHTS` takes the valid= list of DATA"
 
 enum { /* for short lines */
        NAMES = AMP_NAMES,
@@ -67,7 +65,7 @@ static const struct amp_darknet_command table[] = {
     {{"detector", "train"}, "DATA CFG [WEIGHTS]", .options = DETECTOR},
     {{"detector", "map"}, "DATA CFG WEIGHTS", .options = DETECTOR},
     {{"detect", NULL}, "CFG [WEIGHTS] [IMAGE]", "thresh= out= fullscreen", .takes = NAMES,
-     .data = "cfg/coco.data"},
+     .data = "cfg/coco.data", .hint = "`darknet detector test DATA CFG WEIGHTS` takes another"},
     {{"classifier", "train"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TRAINS},
     {{"classifier", "predict"}, "DATA CFG [WEIGHTS] [IMAGE]", CLASSIFY, .takes = OUTPUTS},
     {{"classifier", "try"}, "DATA CFG WEIGHTS IMAGE LAYER", CLASSIFY, .takes = OUTPUTS},
@@ -88,7 +86,8 @@ static const struct amp_darknet_command table[] = {
     {{"classifier", "validcrop"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID,
      .least_images = 1000},
     {{"classify", NULL}, "CFG [WEIGHTS] [IMAGE]", "", .takes = OUTPUTS,
-     .data = "cfg/imagenet1k.data"},
+     .data = "cfg/imagenet1k.data",
+     .hint = "`darknet classifier predict DATA CFG WEIGHTS` takes another"},
     {{"regressor", "train"}, "DATA CFG [WEIGHTS]", SEGMENT, .takes = TRAINS},
     {{"regressor", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = SEGMENT},
     {{"regressor", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", SEGMENT, .takes = OUTPUTS | NO_DEFAULT},
@@ -120,7 +119,7 @@ static const struct amp_darknet_command table[] = {
     {{"rnn", "generatetactic"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT},
     {{"tag", "train"}, "CFG [WEIGHTS]", "clear" SAVES, .takes = TRAINS},
     {{"tag", "test"}, "CFG [WEIGHTS] [IMAGE]", "clear", .needs = "data/tags.txt",
-     .hint = "one tag a line"},
+     .hint = "it has one tag a line"},
     {{"super", "train"}, "CFG [WEIGHTS]", "clear" SAVES, .takes = TRAINS},
     {{"super", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = "clear"},
     {{"cifar", "train"}, "CFG [WEIGHTS]", SAVES, .takes = TRAINS,
@@ -144,8 +143,7 @@ static const struct amp_darknet_command table[] = {
     {{"lsd", "traingan"}, "CFG WEIGHTS CFG [WEIGHTS]", LSD SAVES, .takes = GPU_ONLY},
     {{"lsd", "trainprog"}, "CFG WEIGHTS CFG [WEIGHTS]", LSD SAVES, .takes = GPU_ONLY},
     {{"lsd", "traincolor"}, "CFG WEIGHTS CFG [WEIGHTS]", LSD SAVES, .takes = GPU_ONLY,
-     .needs = "/home/pjreddie/data/imagenet/imagenet1k.train.list",
-     .hint = "it reads no other list"},
+     .needs = "/home/pjreddie/data/imagenet/imagenet1k.train.list"},
     {{"lsd", "gan"}, "CFG [WEIGHTS]", .options = LSD},
     {{"lsd", "inter"}, "CFG [WEIGHTS]", .options = LSD},
     {{"lsd", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},

@@ -271,7 +271,9 @@ static void check_net_keys(const struct checker *k)
               last->type_name);
     if (k->net->c != 3)
         fault(k, amp_cfg_line(net, "channels"),
-              "channels=%d; allowed: 3, what detector train loads", k->net->c);
+              "channels=%d; allowed: 3, what detector train loads (a grey image is loaded as three "
+              "equal channels)",
+              k->net->c);
     if (k->net->max_batches < 1)
         fault(k, amp_cfg_line(net, "max_batches"),
               "max_batches=%d: nothing to train: raise max_batches", k->net->max_batches);

@@ -289,7 +289,10 @@ static int of_text(struct check *c)
 /* ---- the trainers ---- */
 
 #define MASK_FAULTS "images whose masks cannot be read"
-#define TAG_FAULTS  "images with faulty tags"
+#define LABEL_FAULTS                                                                               \
+    "images without exactly one line of labels= in their paths (give labels what stands around "   \
+    "them, as /cat/ or _cat.)"
+#define TAG_FAULTS "images with faulty tags"
 
 static const struct trainer trainers[] = {
     {"classifier", true, 2, "data/train.list", true, true, NULL, as_classes, has_one_label,
@@ -345,15 +348,16 @@ static void check_inputs(struct check *c)
                           c->k.cfg->path, net->inputs, c->t->name, loaded);
 }
 
-static void tell_truths(struct check *c, const struct amp_layer_desc *l, int has, int loaded)
+static void tell_truths(struct check *c, const struct amp_layer_desc *l, int takes, int loaded)
 {
-    amp_checker_fault(&c->k,
-                      "%s:%d: %s has %d outputs or truths for an image; needed: %d, what %s train "
-                      "loads%s",
-                      c->k.cfg->path, l->line, l->type_name, has, loaded, c->t->name,
-                      c->t->truths == as_classes    ? " (`classes` of the data file)"
-                      : c->t->truths == of_segments ? " (80 maps of classes)"
-                                                    : "");
+    const char *of = c->t->truths == as_classes    ? ", the `classes` of the data file"
+                     : c->t->truths == of_segments ? ", 80 maps of classes"
+                                                   : "";
+    amp_checker_fault(
+        &c->k,
+        "%s:%d: %s takes %d truths for an image; %s train loads %d%s: its outputs must "
+        "be as many",
+        c->k.cfg->path, l->line, l->type_name, takes, c->t->name, loaded, of);
 }
 
 /* One fault is enough: the others follow from it. Truths that the network makes itself (truth=1)
