@@ -164,6 +164,9 @@ static void check_list(struct check *c, const char *path, const char *explanatio
         c->data && takes(c, AMP_RESULTS) && !strcmp(amp_cfg_string(c->data, "eval", "voc"), "coco");
     const char *why = amp_text_unreadable(path);
     int images = why ? 0 : amp_checker_count_lines(path), least = c->line->command->least_images;
+    /* `classifier test` loads a batch, then looks whether there is another. */
+    if (takes(c, AMP_TEST) && !strcmp(c->line->command->words[1], "test") && c->k.net)
+        least = c->k.net->batch + 1;
     if (why)
         FAULT(c, "image list %s: %s%s", path, why, explanation);
     else if (images && images < least)
@@ -215,6 +218,45 @@ static void check_needs(struct check *c)
 
 /* ---- the network ---- */
 
+static void tell_batch(struct check *c, int allowed)
+{
+    FAULT(
+        c,
+        "%s:%d: %d images in a pass (batch / subdivisions * time_steps); this command needs %s%d: "
+        "Darknet has no room for it, or reads what is not there",
+        c->k.cfg->path, amp_cfg_line(c->k.cfg->sections, "batch"), c->k.net->batch,
+        allowed > 1 ? "at least " : "", allowed);
+}
+
+/* Darknet makes room for the boxes of the first image, and then averages two. */
+static void check_flips(struct check *c)
+{
+    if (c->k.net->batch < 2) tell_batch(c, 2);
+    for (int i = 0; i < c->k.net->n; i++)
+        if (c->k.net->layers[i].type == AMP_YOLO) {
+            FAULT(c,
+                  "%s:%d: detector valid2 has no room for the boxes of a [yolo]; use detector "
+                  "valid or map",
+                  c->k.cfg->path, c->k.net->layers[i].line);
+            return;
+        }
+}
+
+static void check_text(struct check *c)
+{
+    const char *seed = amp_darknet_option(c->line, "-seed");
+    int inputs = c->k.net->inputs;
+    if (takes(c, AMP_READS_TEXT) && inputs < 256)
+        FAULT(c, "%s: inputs=%d; allowed: at least 256, one for every byte of a text",
+              c->k.cfg->path, inputs);
+    for (; seed && *seed; seed++) /* a char, which may have a sign */
+        if ((signed char)*seed < 0 || *seed >= inputs) {
+            FAULT(c, "-seed: a character that is not ASCII, or beyond inputs=%d of %s", inputs,
+                  c->k.cfg->path);
+            return;
+        }
+}
+
 static void check_inputs(struct check *c)
 {
     const struct amp_darknet_command *d = c->line->command;
@@ -224,13 +266,13 @@ static void check_inputs(struct check *c)
     if (images && net->c > 3)
         FAULT(c, "%s:%d: channels=%d; allowed: 3, those of the images that Darknet loads",
               c->k.cfg->path, amp_cfg_line(c->k.cfg->sections, "channels"), net->c);
-    if (takes(c, AMP_READS_TEXT) && net->inputs < 256)
-        FAULT(c, "%s: inputs=%d; allowed: at least 256, one for every byte of a text",
-              c->k.cfg->path, net->inputs);
     if (!strcmp(d->words[0], "classifier") && !strcmp(d->words[1], "try") &&
         (net->w != 224 || net->h != 224))
         FAULT(c, "%s: the network reads %dx%d; classifier try loads 224x224", c->k.cfg->path,
               net->w, net->h);
+    if (takes(c, AMP_ONE_IMAGE) && net->batch != 1) tell_batch(c, 1);
+    if (takes(c, AMP_FLIPS)) check_flips(c);
+    if (!strcmp(d->words[0], "rnn")) check_text(c);
 }
 
 static void check_head(struct check *c, int classes)

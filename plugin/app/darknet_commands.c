@@ -49,7 +49,9 @@ enum { /* for short lines */
        NO_DEFAULT = AMP_NO_DEFAULT,
        TRAINS = AMP_TRAINS,
        GPU_ONLY = AMP_GPU_ONLY,
-       READS_TEXT = AMP_READS_TEXT
+       READS_TEXT = AMP_READS_TEXT,
+       ONE_IMAGE = AMP_ONE_IMAGE,
+       FLIPS = AMP_FLIPS
 };
 
 /* `detector train` and `map` are ours and only listed. `regressor test` takes its files as the
@@ -58,7 +60,8 @@ enum { /* for short lines */
 static const struct amp_darknet_command table[] = {
     {{"detector", "test"}, "DATA CFG [WEIGHTS] [IMAGE]", DETECTOR, .takes = NAMES},
     {{"detector", "valid"}, "DATA CFG [WEIGHTS]", DETECTOR, .takes = NAMES | VALID | RESULTS},
-    {{"detector", "valid2"}, "DATA CFG [WEIGHTS]", DETECTOR, .takes = NAMES | VALID | RESULTS},
+    {{"detector", "valid2"}, "DATA CFG [WEIGHTS]", DETECTOR,
+     .takes = NAMES | VALID | RESULTS | FLIPS},
     {{"detector", "recall"}, "DATA CFG [WEIGHTS]", DETECTOR, .needs = "data/coco_val_5k.list",
      .hint = DETECTOR_HINT},
     {{"detector", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", DETECTOR, .takes = NAMES},
@@ -77,7 +80,7 @@ static const struct amp_darknet_command table[] = {
     {{"classifier", "threat"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
      .takes = OUTPUTS | NO_DEFAULT},
     {{"classifier", "test"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TEST},
-    {{"classifier", "csv"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TEST},
+    {{"classifier", "csv"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TEST | ONE_IMAGE},
     {{"classifier", "label"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = OUTPUTS | TEST},
     {{"classifier", "valid"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID},
     {{"classifier", "validmulti"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID},
@@ -112,11 +115,11 @@ static const struct amp_darknet_command table[] = {
      .needs = "results/ /home/pjreddie/data/voc/test/2007_test.txt", .hint = DETECTOR_HINT},
     {{"coco", "demo"}, "CFG [WEIGHTS] [VIDEO]", YOLO, .classes = 80},
     {{"rnn", "train"}, "CFG [WEIGHTS]", CHARACTER SAVES, .takes = TRAINS},
-    {{"rnn", "valid"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT},
-    {{"rnn", "validtactic"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT},
-    {{"rnn", "vec"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT},
-    {{"rnn", "generate"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT},
-    {{"rnn", "generatetactic"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT},
+    {{"rnn", "valid"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT | ONE_IMAGE},
+    {{"rnn", "validtactic"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT | ONE_IMAGE},
+    {{"rnn", "vec"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT | ONE_IMAGE},
+    {{"rnn", "generate"}, "CFG [WEIGHTS]", CHARACTER, .takes = ONE_IMAGE},
+    {{"rnn", "generatetactic"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT | ONE_IMAGE},
     {{"tag", "train"}, "CFG [WEIGHTS]", "clear" SAVES, .takes = TRAINS},
     {{"tag", "test"}, "CFG [WEIGHTS] [IMAGE]", "clear", .needs = "data/tags.txt",
      .hint = "it has one tag a line"},
@@ -196,17 +199,19 @@ static size_t list_words(const char *first, const char *words[ROWS + 1])
     return n;
 }
 
-static void print_usage(const struct amp_darknet_command *c, FILE *f)
+static void print_files(const struct amp_darknet_command *c, FILE *f)
 {
     const char *second = c->words[1] ? c->words[1] : "";
     fprintf(f, "Usage: darknet %s%s%s %s", c->words[0], *second ? " " : "", second, c->files);
-    char *options = strdup(c->options), *state = NULL;
-    for (char *o = options ? strtok_r(options, " ", &state) : NULL; o;
-         o = strtok_r(NULL, " ", &state)) {
-        size_t length = strcspn(o, "=");
-        fprintf(f, " [-%.*s%s]", (int)length, o, o[length] ? " X" : "");
+}
+
+static void print_usage(const struct amp_darknet_command *c, FILE *f)
+{
+    print_files(c, f);
+    for (const char *o = c->options; *o; o += strcspn(o, " "), o += strspn(o, " ")) {
+        int length = (int)strcspn(o, "= ");
+        if (length) fprintf(f, " [-%.*s%s]", length, o, o[length] == '=' ? " X" : "");
     }
-    free(options);
     fputc('\n', f);
 }
 
@@ -226,16 +231,20 @@ static int refuse_word(const char *first, const char *second)
     }
     n = list_words(first, words);
     const char *nearest = *second ? amp_nearest_word(second, words, n) : NULL;
+    if (*second)
+        fprintf(stderr, "error: unknown command \"%s %s\"", first, second);
+    else
+        fprintf(stderr, "error: %s is several commands", first);
     if (nearest) {
-        fprintf(stderr, "error: unknown command \"%s %s\"; did you mean %s %s?\n", first, second,
-                first, nearest);
+        fprintf(stderr, "; did you mean %s %s?\n", first, nearest);
         return 1;
     }
-    fprintf(stderr, "error: %s%s%s%s: allowed after %s:", *second ? "unknown command \"" : "",
-            first, *second ? " " : "", *second ? second : "", first);
-    for (size_t i = 0; i < n; i++)
-        fprintf(stderr, " %s", words[i]);
     fputc('\n', stderr);
+    for (int i = 0; i < ROWS; i++)
+        if (!strcmp(table[i].words[0], first)) {
+            print_files(&table[i], stderr);
+            fputc('\n', stderr);
+        }
     return 1;
 }
 

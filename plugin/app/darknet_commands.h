@@ -18,9 +18,11 @@ enum {
     AMP_RESULTS = 1 << 5,    /* results=: a folder */
     AMP_NO_DEFAULT = 1 << 6, /* names= has none */
     /* and what else is special about it */
-    AMP_TRAINS = 1 << 7,    /* amp_check_trainer_inputs looks at everything */
-    AMP_GPU_ONLY = 1 << 8,  /* does nothing in a build for CPUs */
-    AMP_READS_TEXT = 1 << 9 /* feeds characters to the network */
+    AMP_TRAINS = 1 << 7,     /* amp_check_trainer_inputs looks at everything */
+    AMP_GPU_ONLY = 1 << 8,   /* does nothing in a build for CPUs */
+    AMP_READS_TEXT = 1 << 9, /* feeds the bytes of its standard input to the network */
+    AMP_ONE_IMAGE = 1 << 10, /* feeds one image, or byte, whatever the cfg's batch is */
+    AMP_FLIPS = 1 << 11      /* feeds two images */
 };
 
 struct amp_darknet_command {

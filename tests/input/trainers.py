@@ -5,6 +5,7 @@ itself overruns its arrays, crashes, or trains nothing with status 0.
 usage: trainers.py DARKNET
 """
 
+import os
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import toyset
 
+ONCE = dict(os.environ, GOMP_SPINCOUNT="1000")  # else the program starts itself again
 KEYS = ("mixed_precision=1\nseed=1", "")
 NET = "[net]\nbatch=4\nsubdivisions=1\nwidth=16\nheight=16\nchannels=3\nlearning_rate=0.01\nmax_batches=2\n"
 LAYERS = {"classifier": "[convolutional]\nfilters=2\n[avgpool]\n[softmax]\n",
@@ -149,7 +151,7 @@ def train(folder, trainer, arguments):
     word = "classifier" if trainer == "tagged" else trainer
     data = ["t.data"] if word in ("classifier", "regressor", "segmenter", "isegmenter") else []
     done = subprocess.run([sys.argv[1], word, "train", *data, "t.cfg", *arguments], cwd=folder, capture_output=True,
-                          text=True, timeout=1200)
+                          text=True, timeout=1200, env=ONCE)
     backup = folder / "backup"
     return done, sorted(path.name for path in backup.iterdir()) if backup.is_dir() else []
 
