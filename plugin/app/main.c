@@ -63,7 +63,8 @@ static const char help[] =
     "       darknet detector map DATA CFG WEIGHTS [--json FILE]\n"
     "         mean average precision of a detector\n"
     "Each of them takes --help. All other commands are Darknet's own, as detector test, detector "
-    "demo\nand classifier train: https://pjreddie.com/darknet\n";
+    "demo\nand classifier train; `darknet classifier` and `--help` give their files: "
+    "https://pjreddie.com/darknet\n";
 
 static const char *nearest_of(const char *first, const char *word)
 {
