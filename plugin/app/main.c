@@ -63,8 +63,7 @@ static const char help[] =
     "       darknet detector map DATA CFG WEIGHTS [--json FILE]\n"
     "         mean average precision of a detector\n"
     "Each of them takes --help. All other commands are Darknet's own, as detector test, detector "
-    "demo\nand classifier train; `darknet classifier` and `--help` give their files: "
-    "https://pjreddie.com/darknet\n";
+    "demo\nand classifier train. `darknet classifier` lists those of a group with their files.\n";
 
 static const char *nearest_of(const char *first, const char *word)
 {
