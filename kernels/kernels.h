@@ -48,8 +48,11 @@ enum ampk_compute { AMPK_COMPUTE_FP32, AMPK_COMPUTE_TF32, AMPK_COMPUTE_FP16, AMP
 /* The order of elements in memory; the last letter changes fastest. */
 enum ampk_layout { AMPK_NHWC, AMPK_NCHW };
 
-/* Darknet's activations, in the order of its enum ACTIVATION (activations.h). The formulas are
- * Darknet's. As in Darknet, gradients are functions of the activation's output. */
+/* Darknet's activations, in the order of its enum ACTIVATION (activations.h), then two of
+ * AlexeyAB's Darknet. The formulas are Darknet's. As in Darknet, gradients are functions of the
+ * activation's output; only those of mish and swish are functions of its input, which the output
+ * does not tell. For these two every `out` below that a gradient is taken at is the activation's
+ * input. */
 enum ampk_activation {
     AMPK_LOGISTIC,
     AMPK_RELU,
@@ -65,7 +68,10 @@ enum ampk_activation {
     AMPK_HARDTAN,
     AMPK_LHTAN,
     AMPK_SELU,
-    AMPK_ACTIVATIONS
+    AMPK_MISH,
+    AMPK_SWISH,
+    AMPK_ACTIVATIONS,
+    AMPK_STOCK_ACTIVATIONS = AMPK_MISH /* those before it are Darknet's own */
 };
 
 /* Image i starts image_stride elements after image i-1, so a tensor can be a part of a flat
@@ -128,7 +134,7 @@ struct ampk_bn_statistics {
 
 /* Other processes that run batch-norm of the same layer at the same time, over as many values each:
  * all of them together are the batch. mean replaces n floats, backend memory, by their means over
- * the processes, the same bits in each. */
+ * the processes, the same bits in each. By zeros it makes constants of the statistics. */
 struct ampk_bn_peers {
     void (*mean)(void *user, float *x, size_t n);
     void *user;
@@ -141,7 +147,7 @@ struct ampk_batchnorm {
     enum ampk_bn_rule rule;
     /* For backward; NULL: none. It goes on with the means over the processes of its sums of g and
      * of g * (y - mean): dy is then that of the whole batch, and so are dscale and dbias when the
-     * processes' are added up. Nothing is recorded then. */
+     * processes' are added up. Nothing is recorded then, unless mean calls only the backend. */
     const struct ampk_bn_peers *peers;
 };
 
@@ -280,12 +286,54 @@ struct ampk_span {
 
 enum { AMPK_MOST_TRUTHS = 1000 }; /* per image; Darknet's yolo has room for 90, region for 30 */
 
-/* A head's report of a pass: sums over the batch. yolo and region fill all of it, the other losses
- * only cost. The counts are whole numbers. */
+/* A head's report of a pass: sums over the batch. yolo and region fill the first nine, the other
+ * losses only cost. The counts are whole numbers. A yolo head with rules also fills the last two:
+ * giou beside iou, and of the squares of delta those of the boxes' places and sizes. */
 struct ampk_loss_sums {
     float cost;
     float iou, category, object, any_object, recall, recall75;
     float count, category_count;
+    float giou, box_squares;
+};
+
+/* How a box is drawn to a truth: by the squared errors of its coordinates, or by the gradient of
+ * how much the two overlap (yolo_box.h). */
+enum ampk_box_loss { AMPK_BOX_MSE, AMPK_BOX_IOU, AMPK_BOX_GIOU, AMPK_BOX_DIOU, AMPK_BOX_CIOU };
+
+/* The rules of AlexeyAB's Darknet for a yolo head's loss, CPU and GPU alike. A p is a class's
+ * output, o objectness, m the multiplier of a truth's class (1 without multipliers); every delta
+ * points downhill.
+ *
+ *   Every box is judged: delta of o is obj_normalizer * (0 - o), and 0 if the box overlaps a truth
+ *   by more than ignore_thresh and the output of any of its classes is above .25. With
+ *   objectness_smooth it is then what is larger, obj_normalizer * (overlap - o) or as before. A box
+ *   that overlaps a truth by more than truth_thresh, if that is below 1, is drawn to it as below,
+ *   o without m; with objectness_smooth o and the class go to the overlap's square instead of 1.
+ *   Truths, in order: each goes to the box whose anchor fits its shape best, and to all others of
+ *   the same cell whose anchors fit by more than iou_thresh. There delta of o becomes m *
+ *   obj_normalizer * (1 - o), with objectness_smooth only if it is 0 or denormal; the box's delta
+ *   grows by iou_normalizer * m * the gradient, each coordinate of an IoU kind within +-max_delta;
+ *   and classes are drawn. If the truth's class has a delta already, from another truth, it alone
+ *   is drawn again, to m * (1 - p).
+ *   With iou_thresh below 1 a box's delta is in the end divided by the number of its classes whose
+ *   delta is above 0.
+ *
+ * The cost of AMPK_BOX_MSE is the sum of the squares of delta. That of the others is iou_normalizer
+ * times the mean of 1 - iou (AMPK_BOX_GIOU: 1 - giou) over the truths' boxes, plus obj_normalizer
+ * times the squares of all deltas but those of places and sizes. A truth whose label is not below
+ * `classes` before the map is skipped. Objectness that is not finite counts as 0 in an image with a
+ * truth. */
+struct ampk_yolo_rules {
+    enum ampk_box_loss box_loss;
+    enum ampk_box_loss iou_thresh_kind; /* MSE, DIOU: as IOU, since the centres are the same */
+    float iou_thresh;                   /* 1 and above: off */
+    float iou_normalizer, obj_normalizer;
+    float cls_normalizer; /* on the truth's class, only together with multipliers */
+    float max_delta;      /* FLT_MAX: off */
+    float label_smooth_eps;
+    bool focal_loss;
+    bool objectness_smooth;
+    const float *class_multipliers; /* [classes]; NULL: none */
 };
 
 /* The yolo head. Each cell of the grid has `boxes` boxes, each of 4 coordinates, objectness and
@@ -300,6 +348,13 @@ struct ampk_yolo_head {
     int net_w, net_h;
     int truths;      /* room of an image's truth, 5 floats each: x, y, w, h, class; x = 0 ends it */
     int truths_used; /* Darknet's max: the loss reads so many of them */
+    /* The centre's output becomes scale_x_y * p - (scale_x_y - 1) / 2; 0 counts as 1. */
+    float scale_x_y;
+    /* The input has been through a logistic already, and a box's side is 4 * p^2 anchors. */
+    bool new_coords;
+    /* For the loss: NULL: Darknet's own rules, without new_coords. The struct lies in the host's
+     * memory and is read before the operation returns. */
+    const struct ampk_yolo_rules *rules;
 };
 
 /* A hierarchy of classes, as Darknet's tree; parent[i] < i, and -1 at the root. */
@@ -491,10 +546,10 @@ struct ampk_backend {
                            uint32_t *y_amax, uint32_t *amax);
     /* d: the gradient at out (any dtype and layout), and also at add if there was one. dy: the
      * gradient at y; it may alias d when dtype and layout agree. dscale and dbias: c floats,
-     * overwritten; db_amax watches both. If the activation has two slopes, the sign of its input
-     * selects one; backward computes that input again from y as forward did, does not read out,
-     * and out may be NULL. For any other activation, backward takes the gradient at out: the
-     * result of bn_act_forward on y with the same parameters and without add; it may be a slice. */
+     * overwritten; db_amax watches both. If ampk_recomputes_input is true of the activation,
+     * backward computes the activation's input again from y as forward did, does not read out, and
+     * out may be NULL. For any other activation, backward takes the gradient at out: the result of
+     * bn_act_forward on y with the same parameters and without add; it may be a slice. */
     void (*bn_act_backward)(struct ampk_context *, const struct ampk_tensor *y,
                             const struct ampk_tensor *out, const struct ampk_batchnorm *,
                             enum ampk_activation, const struct ampk_tensor *d,
@@ -658,10 +713,23 @@ extern const struct ampk_backend ampk_reference; /* kernels/reference, tests onl
 }
 #endif
 
-/* Whether the activation is x where x > 0, else slope*x. */
+/* Whether the activation is x where x > 0, else slope*x: a sign tells its gradient. */
 static inline bool ampk_is_two_slopes(enum ampk_activation a)
 {
     return a == AMPK_LINEAR || a == AMPK_LEAKY || a == AMPK_RELU || a == AMPK_RELIE;
+}
+
+/* Whether the gradient is a function of the activation's input. */
+static inline bool ampk_is_gradient_of_input(enum ampk_activation a)
+{
+    return a == AMPK_MISH || a == AMPK_SWISH;
+}
+
+/* Whether bn_act_backward computes the activation's input again from batch-norm's, so that nothing
+ * of the activation has to be kept for it. */
+static inline bool ampk_recomputes_input(enum ampk_activation a)
+{
+    return ampk_is_two_slopes(a) || ampk_is_gradient_of_input(a);
 }
 
 /* Bytes of one element. */

@@ -47,10 +47,8 @@ DICTIONARIES = {"train_inputs": "cfg", "eval_set": "cfg"}
 
 
 def targets():
-    """In the order of risk, as in CMakeLists.txt; those written in Python at the end."""
-    text = (FUZZ / "CMakeLists.txt").read_text()
-    return re.findall(r"^amp_fuzz\((\w+)", text, re.MULTILINE) + sorted(
-        path.stem for path in FUZZ.glob("*.py"))
+    """In the order of risk, as in CMakeLists.txt."""
+    return re.findall(r"^amp_fuzz\((\w+)", (FUZZ / "CMakeLists.txt").read_text(), re.MULTILINE)
 
 
 def read_inputs(pack):
@@ -92,9 +90,7 @@ def state_folder():
     return Path(os.environ.get("AMP_FUZZ_STATE") or ROOT / "build/fuzz-state").resolve()
 
 
-def compiler(target):
-    if (FUZZ / f"{target}.py").exists():
-        return "Python " + sys.version.split()[0]
+def compiler():
     return bench_lib.run(["clang", "--version"]).splitlines()[0]
 
 
@@ -113,16 +109,15 @@ def read_account(folder):
 def command(target, folder, seconds):
     unpack(target, folder / "seeds")
     seeds = [path for path in [folder / "seeds", *SEEDS.get(target, [])] if path.is_dir()]
-    program = FUZZ / f"{target}.py"
-    start = [sys.executable, "-B", program] if program.exists() else [PROGRAMS / f"fuzz_{target}"]
-    if not Path(start[-1]).exists():
-        raise BenchError(f"{start[-1]} is not built; scripts/torture.sh --fuzz {target} builds it")
+    program = PROGRAMS / f"fuzz_{target}"
+    if not program.exists():
+        raise BenchError(f"{program} is not built; scripts/torture.sh --fuzz {target} builds it")
     options = [*OPTIONS, f"-max_total_time={seconds}", f"-max_len={LONGEST.get(target, 4096)}",
                f"-artifact_prefix={folder}/findings/"]
     words = FUZZ / f"{DICTIONARIES.get(target, target)}.dict"
     if words.exists():
         options.append(f"-dict={words}")
-    return [str(part) for part in [*start, *options, folder / "corpus", *seeds]]
+    return [str(part) for part in [program, *options, folder / "corpus", *seeds]]
 
 
 def number(pattern, text):
@@ -172,7 +167,7 @@ def run(target, minutes):
     while not found and account["cpu_seconds"] < 60 * minutes:
         seconds = min(SLICE, max(1, round(60 * minutes - account["cpu_seconds"])))
         found = run_slice(target, folder, seconds, account)
-        account.update(commit=add_commit(account), compiler=compiler(target))
+        account.update(commit=add_commit(account), compiler=compiler())
         bench_lib.write(folder / "account.json", json.dumps(account, indent=1) + "\n")
     print(f"{target}: {account['cpu_seconds'] / 60:.1f} CPU minutes, {account['executions']} "
           f"executions, {account['edges']} edges, {account['findings']} findings so far"

@@ -2,7 +2,7 @@
 """Build the demo's detection data set from the real garment photographs of
 Debian's package dataset-fashion-mnist.
 
-    scripts/make-demo-data.py [--out DIR] [--train N] [--valid N] [--seed S]
+    scripts/make-demo-data.py [--out DIR] [--train N] [--valid N] [--seed S] [--classes]
 
 Every picture is a varied background (gradient, smooth noise, or a much enlarged
 and blurred garment) with two to six garments at random places, sizes and
@@ -14,6 +14,9 @@ DIR then holds, in Darknet's format:
     images/train_00000.jpg ...   RGB, SIZE x SIZE pixels
     labels/train_00000.txt ...   "class x y w h", centre and size, in 0..1
 The lists hold absolute paths, so they work from any folder.
+
+With --classes a classification set instead: the first N garments themselves, 28 x 28, as
+train_00000_LABEL.png, with classes.data and labels.txt for `darknet classifier`.
 
 The same arguments give the same pictures. DIR is built beside itself and moved
 into place when complete; where it is complete already, nothing is done.
@@ -171,7 +174,36 @@ def make_split(out, final, name, count, garments, classes, args):
     (out / f"{name}.txt").write_text("".join(path + "\n" for path in paths))
 
 
+def class_name(kind):
+    """As it stands in file names. The bars keep "shirt" from being found in "t-shirt"."""
+    return f"_{NAMES[kind]}_"
+
+
+def save_garments(out, final, name, count, garments, classes):
+    if count > len(garments):
+        die(f"--{name} {count}: the package has {len(garments)} such garments")
+    paths = []
+    for i in range(count):
+        file = f"{name}_{i:05d}{class_name(classes[i])}.png"
+        Image.fromarray(garments[i]).convert("RGB").save(out / "images" / file)
+        paths.append(str(final / "images" / file))
+    (out / f"{name}.txt").write_text("".join(path + "\n" for path in paths))
+
+
+def build_classes(out, final, args):
+    (out / "images").mkdir(parents=True)
+    save_garments(out, final, "train", args.train, *load_split(args.source, "train"))
+    save_garments(out, final, "valid", args.valid, *load_split(args.source, "t10k"))
+    (out / "labels.txt").write_text("".join(class_name(kind) + "\n" for kind in range(len(NAMES))))
+    (out / "classes.data").write_text(
+        f"classes={len(NAMES)}\ntrain={final}/train.txt\nvalid={final}/valid.txt\n"
+        f"labels={final}/labels.txt\nbackup=.\n")
+
+
 def build(out, final, args):
+    if args.classes:
+        build_classes(out, final, args)
+        return
     for folder in ("images", "labels"):
         (out / folder).mkdir(parents=True)
     make_split(out, final, "train", args.train, *load_split(args.source, "train"), args)
@@ -199,6 +231,7 @@ def parse_arguments():
     parser.add_argument("--valid", type=positive, default=200, help="held-back pictures")
     parser.add_argument("--size", type=positive, default=160, help="side of a picture, pixels")
     parser.add_argument("--seed", type=positive, default=1, help="same seed, same pictures")
+    parser.add_argument("--classes", action="store_true", help="a set for a classifier")
     return parser.parse_args()
 
 
@@ -218,7 +251,7 @@ def main():
             die(f"the path {final} holds '{part}', which Darknet would replace when it looks for "
                 "the labels: choose another folder with --out")
     recipe = {"version": RECIPE_VERSION, "folder": str(final), "train": args.train,
-              "valid": args.valid, "size": args.size, "seed": args.seed}
+              "valid": args.valid, "size": args.size, "seed": args.seed, **({"classes": True} if args.classes else {})}
     mark = final / "recipe.json"  # written last: it says that the folder is complete, and ours
     if is_made_by(mark, recipe):
         print(f"{final}: complete already")

@@ -86,9 +86,6 @@ VOTE = 512
 JITTER = .01
 BUCKET, LAST_BUCKET = 25 * 2**20, 1 / 16
 BACKWARD = 2 / 3
-# Bytes/s at which a process copies what a save writes: from the device's memory into ordinary memory of the host (assumed),
-# and into fresh memory there (measurements/saves-2026-11-26.md: 69.4 MB in 60 ms).
-FROM_DEVICE, INTO_MEMORY = 10e9, 69.4e6 / .060
 SOURCES = {
     "inside a node": "NVLink, 370 GB/s of an all-reduce's volume: what users and a maintainer report of NCCL's ring on 8 H100 "
                      "SXM in the issues of NVIDIA/nccl and nccl-tests (365 to 370); H200 has the same NVLink. NVLink SHARP "
@@ -105,11 +102,6 @@ SOURCES = {
     "compute": "the step of one H200 is itself predicted, by a model of this program's kernels (FLOPs, bytes, launches) that met "
                "published trainings on A100, RTX 3090 and H100 within 20 %; it is probably 18 % too fast, which makes these "
                "efficiencies too low rather than too high",
-    "saves": f"SGD: 16 bytes a parameter are read from the device at {FROM_DEVICE / 1e9:.0f} GB/s (assumed): weights and momentum by "
-             "Darknet for the weights file, and once more for the sidecar and the check that all are finite. 12 bytes land in memory "
-             f"that was just asked for, at {INTO_MEMORY / 1e9:.2f} GB/s (measured on two cores of an AMD EPYC, saves-2026-11-26). Rank 0 "
-             "copies, the others wait for it. Writing goes on beside training, while the disk keeps up. In the first 1,000 iterations "
-             "Darknet also writes a numbered file every 100, which amp_backup_every does not leave out",
 }
 # (cfg of Darknet's, images of one GPU): images/s of one H200, as that model predicts.
 H200 = {("yolov3", 16): 1284, ("yolov3", 64): 1479, ("yolov3-tiny", 16): 10546, ("yolov3-tiny", 64): 12745}
@@ -157,26 +149,6 @@ def efficiency(step, gpus, layers, ports, overlap, slower=1, bits=32):
     exchange = (max(exposed_seconds(layers, step * BACKWARD, reduce), vote) if overlap
                 else reduce(sum(size for size, _ in layers)) + vote)
     return step / (step * (1 + JITTER * slowest(gpus)) + exchange)
-
-
-SAVE_EVERY = (100, 1000)
-
-
-def save_seconds(parameters):
-    """For how long the copy for a save holds up training on a GPU."""
-    return parameters * (16 / FROM_DEVICE + 12 / INTO_MEMORY)
-
-
-def predict_saves(layers_of_model):
-    """A row for each model and images of a GPU: what saves cost, for iterations between two of them."""
-    rows = []
-    for (model, images), rate in H200.items():
-        parameters = sum(size for size, _ in layers_of_model[model]) / 4
-        held, step = save_seconds(parameters), images / rate
-        rows.append({"model": model, "images": images, "bytes": 8 * parameters, "step_seconds": step, "held_seconds": held,
-                     "share": {str(every): held / (held + every * step) for every in SAVE_EVERY},
-                     "disk": {str(every): 8 * parameters / (held + every * step) for every in SAVE_EVERY}})
-    return rows
 
 
 def layers_of(plan, ceilings):

@@ -8,7 +8,8 @@
 # the CUDA backend is tested on it (scripts/gpu-check.sh does more); scripts/get-cuda.sh fetches CUDA if it is
 # missing. --asan and --tsan build and test these presets as well (tsan needs clang and its OpenMP). Tests
 # labelled slow are left out.
-# One part that fails does not keep the others from running; the last line names all that failed, status 1.
+# One part that fails does not keep the others from running. At the end a SKIPPED line stands for each thing that
+# was left out, with the tests that say so; the last line names all that failed, status 1.
 # AMP_CUDA_ARCHITECTURES (default: those of the GPUs here, else "75;90") limits what the preset cuda
 # compiles for.
 set -eu
@@ -51,10 +52,17 @@ attempt() {
     }
 }
 
+# Lines for the end.
+skipped=
+note_skipped() {
+    skipped="$skipped$1
+"
+}
+
 check_format() {
     found=$(clang-format --version | sed -n 's/.*version \([0-9]*\).*/\1/p')
     if [ "$found" != "$format_version" ]; then
-        echo "SKIPPED formatting check: clang-format $found here, the code is formatted with $format_version"
+        note_skipped "SKIPPED formatting check: clang-format $found here, the code is formatted with $format_version"
         return
     fi
     git ls-files -z '*.c' '*.h' '*.cc' '*.cu' | xargs -0 clang-format --dry-run -Werror &&
@@ -69,10 +77,17 @@ run_tests() {
     preset=$1
     shift
     ctest --preset "$preset" -j "$jobs" --no-label-summary -LE slow "$@" && passed=0 || passed=1
-    # Why, where tests or parts of them were skipped.
     [ "$preset" = cpu ] && folder=build || folder=build/$preset
-    grep -h '^SKIPPED' "$folder/Testing/Temporary/LastTest.log" | sort -u
+    note_skipped "$(list_skipped <"$folder/Testing/Temporary/LastTest.log")"
     return $passed
+}
+
+# From CTest's log: what tests left out, each reason once, with the tests that name it.
+list_skipped() {
+    awk -v preset="$preset" '
+        /^[0-9]+\/[0-9]+ Testing: / { test = $3 }
+        /^SKIPPED/ && !seen[$0, test]++ { tests[$0] = tests[$0] (tests[$0] == "" ? "" : ", ") test }
+        END { for (line in tests) print line " (" preset ": " tests[line] ")" }' | sort
 }
 
 # What differs from the CPU build: how the plugin gets into Darknet, training without a GPU, and what
@@ -80,12 +95,12 @@ run_tests() {
 test_cuda() {
     labels='attach|cuda|gpu'
     if ! { find_gpus && find_cuda; }; then
-        echo "SKIPPED tests on a GPU: $reason"
+        note_skipped "SKIPPED tests on a GPU: $reason"
         labels='attach|cuda'
         architectures="75;90"
         if ! find_nvcc || ! configure_cuda; then
             if lacks_cuda && [ "$require_cuda" = 0 ]; then
-                echo "SKIPPED cuda: $reason"
+                note_skipped "SKIPPED cuda: $reason"
                 return
             fi
             echo "test.sh: $reason" >&2
@@ -115,6 +130,7 @@ attempt "preset cpu" test_preset cpu
 attempt "preset cuda" test_cuda
 [ "$asan" = 0 ] || attempt "preset asan" test_preset asan
 [ "$tsan" = 0 ] || attempt "preset tsan" test_preset tsan
+printf '%s' "$skipped" | sed '/^$/d'
 if [ -n "$failed" ]; then
     echo "test.sh: FAILED: $failed" >&2
     exit 1

@@ -1,9 +1,9 @@
-/* The arithmetic of activations and of batch-norm on vectors. All loops use these functions, so
- * that each value has the same bits wherever it is computed.
+/* The arithmetic of exponentials, activations and batch-norm on vectors. All loops use these
+ * functions, so that each value has the same bits wherever it is computed.
  *
- * AMPK_WITH_ACTIVATION instantiates a loop over elements once for each activation that nets use
- * most, which is a few vector instructions, and once for all others, which go through scalar code.
- */
+ * AMPK_WITH_ACTIVATION instantiates a loop over elements once for each activation that is a few
+ * vector instructions, and once for all others: mish and swish, which are vector code too, and
+ * those that go through scalar code. */
 #ifndef AMPK_CPU_ARITHMETIC_H
 #define AMPK_CPU_ARITHMETIC_H
 
@@ -12,6 +12,43 @@
 #include "kernels/activation.h"
 
 #include <math.h>
+
+/* ---- exponentials ---- */
+
+/* The larger one; NaN stays NaN. */
+AMPK_INLINE ampk_vec ampk_vec_not_below(ampk_vec x, float least)
+{
+    ampk_vec low = ampk_vec_set(least);
+    return ampk_vec_if_greater(low, x, low, x);
+}
+
+AMPK_INLINE ampk_vec ampk_vec_between(ampk_vec x, float least, float most)
+{
+    ampk_vec high = ampk_vec_set(most);
+    return ampk_vec_if_greater(x, high, high, ampk_vec_not_below(x, least));
+}
+
+/* exp(x) with a relative error below 2e-7, for x in [-87, 88]: x = n*ln(2) + r, and a polynomial of
+ * r (the first terms of its series, for |r| <= ln(2)/2). */
+AMPK_INLINE ampk_vec ampk_vec_exp_between(ampk_vec x)
+{
+    /* Adding 1.5 * 2^23 rounds to a whole number. */
+    const ampk_vec whole = ampk_vec_set(12582912.f);
+    ampk_vec n = ampk_vec_fma(x, ampk_vec_set(1.44269504f), whole) - whole;
+    ampk_vec r = ampk_vec_fma(n, ampk_vec_set(-0.693359375f), x);
+    r = ampk_vec_fma(n, ampk_vec_set(2.12194440e-4f), r);
+    static const float series[] = {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 1.f / 2, 1, 1};
+    ampk_vec sum = ampk_vec_set(1.f / 5040);
+    for (size_t k = 0; k < sizeof series / sizeof *series; k++)
+        sum = ampk_vec_fma(sum, r, ampk_vec_set(series[k]));
+    return ampk_vec_times_power(sum, n);
+}
+
+/* The same of every x; beyond the ends, where e^x is no normal number, as there. */
+AMPK_INLINE ampk_vec ampk_vec_exp(ampk_vec x)
+{
+    return ampk_vec_exp_between(ampk_vec_between(x, -87, 88));
+}
 
 /* ---- activations ---- */
 
@@ -34,6 +71,40 @@
         }                                                                                          \
     } while (0)
 
+/* Mish and swish and their gradients at x: kernels/activation.h has the formulas. They are not
+ * inlined, or every loop would have all four; a call is nothing beside an exponential. */
+#define AMPK_CALLED static __attribute__((noinline, unused))
+
+AMPK_CALLED ampk_vec ampk_vec_mish(ampk_vec x)
+{
+    const ampk_vec two = ampk_vec_set(2);
+    ampk_vec e = ampk_vec_exp_between(ampk_vec_between(x, -87, 20)), n = e * (e + two);
+    return ampk_vec_not_below(x, -87) * (n / (n + two));
+}
+
+AMPK_CALLED ampk_vec ampk_vec_mish_gradient(ampk_vec x)
+{
+    const ampk_vec one = ampk_vec_set(1), two = ampk_vec_set(2), four = ampk_vec_set(4);
+    x = ampk_vec_between(x, -87, 20);
+    ampk_vec e = ampk_vec_exp_between(x), n = e * (e + two), r = one / (n + two);
+    return ampk_vec_fma(four * x, (e * r) * ((one + e) * r), n * r);
+}
+
+AMPK_CALLED ampk_vec ampk_vec_swish(ampk_vec x)
+{
+    const ampk_vec one = ampk_vec_set(1), zero = ampk_vec_set(0);
+    ampk_vec e = ampk_vec_exp_between(zero - ampk_vec_between(x, -87, 87));
+    return ampk_vec_not_below(x, -87) / (one + e);
+}
+
+AMPK_CALLED ampk_vec ampk_vec_swish_gradient(ampk_vec x)
+{
+    const ampk_vec one = ampk_vec_set(1), zero = ampk_vec_set(0);
+    x = ampk_vec_between(x, -87, 87);
+    ampk_vec e = ampk_vec_exp_between(zero - x), r = one / (one + e);
+    return r * ampk_vec_fma(x, e * r, one);
+}
+
 /* activation(x) */
 AMPK_INLINE ampk_vec ampk_vec_activate(ampk_vec x, enum ampk_activation a)
 {
@@ -41,6 +112,8 @@ AMPK_INLINE ampk_vec ampk_vec_activate(ampk_vec x, enum ampk_activation a)
     if (a == AMPK_LEAKY) return ampk_vec_if_positive(x, x, x * ampk_vec_set(.1f));
     /* x * 0, not 0: NaN stays NaN. */
     if (a == AMPK_RELU) return ampk_vec_if_positive(x, x, x * ampk_vec_set(0));
+    if (a == AMPK_MISH) return ampk_vec_mish(x);
+    if (a == AMPK_SWISH) return ampk_vec_swish(x);
     float lanes[AMPK_LANES];
     ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, x);
     for (int i = 0; i < AMPK_LANES; i++)
@@ -48,12 +121,14 @@ AMPK_INLINE ampk_vec ampk_vec_activate(ampk_vec x, enum ampk_activation a)
     return ampk_vec_load(lanes, 0, AMPK_FP32, AMPK_LANES);
 }
 
-/* d * activation'(out) */
+/* d * activation'(out); out: of mish and swish the input. */
 AMPK_INLINE ampk_vec ampk_vec_activation_backward(ampk_vec d, ampk_vec out, enum ampk_activation a)
 {
     if (a == AMPK_LINEAR) return d;
     if (a == AMPK_LEAKY) return ampk_vec_if_positive(out, d, d * ampk_vec_set(.1f));
     if (a == AMPK_RELU) return ampk_vec_if_positive(out, d, d * ampk_vec_set(0));
+    if (a == AMPK_MISH) return d * ampk_vec_mish_gradient(out);
+    if (a == AMPK_SWISH) return d * ampk_vec_swish_gradient(out);
     float lanes[AMPK_LANES];
     ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, out);
     for (int i = 0; i < AMPK_LANES; i++)

@@ -349,16 +349,17 @@ COLUMN(normalize_add)
 }
 KERNEL(normalize_add)
 
-/* g = in[2] * activation'. With two slopes, the activation's input is computed again from y;
- * otherwise its output is read. */
+/* g = in[2] * activation'. The activation's input is computed again from y if that tells the
+ * gradient; otherwise its output is read. */
 AMPK_INLINE ampk_vec before_activation(const struct tile *tile, const struct ampk_normalizer *n,
                                        ampk_vec y, size_t p, size_t i, size_t left,
                                        enum ampk_dtype t, enum ampk_activation a)
 {
     ampk_vec d = ampk_vec_load(tile->in[2], p * tile->stride + i, t, left);
-    ampk_vec out = ampk_is_two_slopes(a) ? ampk_normalized(n, y)
-                                         : ampk_vec_load(tile->in[1], p * tile->pitch + i, t, left);
-    return ampk_vec_activation_backward(d, out, a);
+    ampk_vec at = ampk_recomputes_input(a)
+                      ? ampk_normalized(n, y)
+                      : ampk_vec_load(tile->in[1], p * tile->pitch + i, t, left);
+    return ampk_vec_activation_backward(d, at, a);
 }
 
 /* y = in[0], out = in[1] or nothing, d = in[2]; g as before_activation: sum(g) and
@@ -524,10 +525,9 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
                                const struct ampk_tensor *dy, float *dscale, float *dbias,
                                uint32_t *dy_amax, uint32_t *db_amax)
 {
-    struct job job = {.kernel = gradient_sums_tile,
-                      .in = {y, ampk_is_two_slopes(activation) ? NULL : out, d},
-                      .slice = ampk_is_two_slopes(activation) ? NULL : out,
-                      .activation = activation};
+    if (ampk_recomputes_input(activation)) out = NULL;
+    struct job job = {
+        .kernel = gradient_sums_tile, .in = {y, out, d}, .slice = out, .activation = activation};
     size_t c = (size_t)y->c;
     float *sums = job_memory(ctx, y, 2, AMPK_BN_ARRAYS);
     float *factor = sums + 2 * c, *of_g = factor + c, *partial = of_g + 3 * c;

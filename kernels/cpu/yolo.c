@@ -3,71 +3,33 @@
  * First every box is judged by all truths, as many cells at once as a vector has lanes. Then the
  * truths of an image are drawn one after the other, since a later one overwrites what an earlier
  * one left in the same box. Threads share the images and, where truths do not meet, their boxes. */
-#include "arithmetic.h"
-
-struct head {
-    const struct ampk_yolo_head *o;
-    const float *out, *truth;
-    float *delta;
-    size_t images, w, h, area;
-};
-
-enum { OBJECT = 4, CLASSES = 5 }; /* entries of a box; 0 to 3: x, y, w, h */
-
-static struct head open_head(const struct ampk_yolo_head *o, const struct ampk_tensor *out)
-{
-    return (struct head){.o = o,
-                         .out = out->data,
-                         .images = (size_t)out->n,
-                         .w = (size_t)out->w,
-                         .h = (size_t)out->h,
-                         .area = (size_t)out->w * out->h};
-}
-
-/* Index of entry 0 of a box in cell 0; entry k of cell c is k * area + c further. */
-static size_t first_of(const struct head *h, size_t image, size_t box)
-{
-    return (image * h->o->boxes + box) * (size_t)(CLASSES + h->o->classes) * h->area;
-}
-
-static int anchor_of(const struct head *h, size_t box)
-{
-    return h->o->mask ? h->o->mask[box] : (int)box;
-}
+#include "yolo.h"
 
 /* ---- activations ---- */
 
-/* exp(x) with a relative error below 2e-7, where it is a normal number: x = n*ln(2) + r, and a
- * polynomial of r (the first terms of its series, for |r| <= ln(2)/2). */
-AMPK_INLINE ampk_vec exponential(ampk_vec x)
-{
-    const ampk_vec most = ampk_vec_set(88), least = ampk_vec_set(-87);
-    x = ampk_vec_if_greater(x, most, most, ampk_vec_if_greater(least, x, least, x));
-    /* Adding 1.5 * 2^23 rounds to a whole number. */
-    const ampk_vec whole = ampk_vec_set(12582912.f);
-    ampk_vec n = ampk_vec_fma(x, ampk_vec_set(1.44269504f), whole) - whole;
-    ampk_vec r = ampk_vec_fma(n, ampk_vec_set(-0.693359375f), x);
-    r = ampk_vec_fma(n, ampk_vec_set(2.12194440e-4f), r);
-    static const float series[] = {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 1.f / 2, 1, 1};
-    ampk_vec sum = ampk_vec_set(1.f / 5040);
-    for (size_t k = 0; k < sizeof series / sizeof *series; k++)
-        sum = ampk_vec_fma(sum, r, ampk_vec_set(series[k]));
-    return ampk_vec_times_power(sum, n);
-}
-
-static uint32_t activate_plane(const float *x, size_t n, bool logistic, float *out)
+/* scaled, a constant at each call: about the middle of 0 and 1. */
+AMPK_INLINE uint32_t activate(const float *x, size_t n, bool logistic, const bool scaled,
+                              float scale, float *out)
 {
     ampk_vec_amax largest = ampk_vec_amax_zero();
     const ampk_vec one = ampk_vec_set(1), zero = ampk_vec_set(0);
+    const ampk_vec factor = ampk_vec_set(scale), shift = ampk_vec_set((scale - 1) / -2);
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec v = ampk_vec_load(x, i, AMPK_FP32, n - i);
-        if (logistic) v = one / (one + exponential(zero - v));
+        if (logistic) v = one / (one + ampk_vec_exp(zero - v));
+        if (scaled) v = ampk_vec_fma(v, factor, shift);
         ampk_vec_store_amax(out, i, AMPK_FP32, n - i, v, &largest);
     }
     return ampk_vec_amax_get(largest);
 }
 
-/* w and h (entries 2 and 3) have no logistic: they are exponents. */
+static uint32_t activate_plane(const float *x, size_t n, bool logistic, float scale, float *out)
+{
+    return scale == 1 ? activate(x, n, logistic, false, 1, out)
+                      : activate(x, n, logistic, true, scale, out);
+}
+
+/* w and h (entries 2 and 3) have no logistic: they are exponents. With new_coords nothing has. */
 void AMPK_CPU(yolo_forward)(struct ampk_context *ctx, const struct ampk_yolo_head *o,
                             const struct ampk_tensor *x, const struct ampk_tensor *out,
                             uint32_t *amax)
@@ -75,122 +37,20 @@ void AMPK_CPU(yolo_forward)(struct ampk_context *ctx, const struct ampk_yolo_hea
     size_t area = (size_t)x->h * x->w, planes = (size_t)x->n * x->c, entries = CLASSES + o->classes;
     const float *from = x->data;
     float *to = out->data;
+    float of_centres = o->scale_x_y != 0 ? o->scale_x_y : 1;
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(ctx->threads) reduction(max : largest) if (planes > 1)
     for (size_t plane = 0; plane < planes; plane++) {
         size_t entry = plane % entries, first = plane * area;
-        uint32_t m = activate_plane(from + first, area, entry != 2 && entry != 3, to + first);
+        bool logistic = !o->new_coords && entry != 2 && entry != 3;
+        float scale = entry < 2 ? of_centres : 1;
+        uint32_t m = activate_plane(from + first, area, logistic, scale, to + first);
         if (m > largest) largest = m;
     }
     ampk_amax_raise(amax, largest);
 }
 
-/* ---- boxes ---- */
-
-/* Centre and sides, as fractions of the image. */
-struct box {
-    float x, y, w, h;
-};
-
-static float overlap(float x1, float w1, float x2, float w2)
-{
-    return fminf(x1 + w1 / 2, x2 + w2 / 2) - fmaxf(x1 - w1 / 2, x2 - w2 / 2);
-}
-
-/* Intersection over union. */
-static float iou_of(struct box a, struct box b)
-{
-    float w = overlap(a.x, a.w, b.x, b.w), h = overlap(a.y, a.h, b.y, b.h);
-    float both = w < 0 || h < 0 ? 0 : w * h;
-    return both / (a.w * a.h + b.w * b.h - both);
-}
-
-/* The same for a vector of boxes and one other. */
-struct boxes {
-    ampk_vec left, right, top, bottom, size;
-};
-
-AMPK_INLINE ampk_vec smaller(ampk_vec a, ampk_vec b)
-{
-    return ampk_vec_if_greater(a, b, b, a);
-}
-
-AMPK_INLINE ampk_vec larger(ampk_vec a, ampk_vec b)
-{
-    return ampk_vec_if_greater(a, b, a, b);
-}
-
-AMPK_INLINE ampk_vec ious_of(const struct boxes *a, struct box b)
-{
-    const ampk_vec zero = ampk_vec_set(0);
-    ampk_vec w = smaller(a->right, ampk_vec_set(b.x + b.w / 2)) -
-                 larger(a->left, ampk_vec_set(b.x - b.w / 2));
-    ampk_vec h = smaller(a->bottom, ampk_vec_set(b.y + b.h / 2)) -
-                 larger(a->top, ampk_vec_set(b.y - b.h / 2));
-    ampk_vec both = larger(w, zero) * larger(h, zero);
-    return both / (a->size + ampk_vec_set(b.w * b.h) - both);
-}
-
-/* The boxes of cells i.. of row j, from their outputs at x; `left` cells are there. */
-AMPK_INLINE struct boxes boxes_at(const struct head *h, const float *x, int anchor, size_t i,
-                                  size_t j, size_t left)
-{
-    static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const float *size = h->o->anchor_sizes + 2 * anchor;
-    const ampk_vec half = ampk_vec_set(.5f);
-    ampk_vec v[4];
-    for (int k = 0; k < 4; k++)
-        v[k] = ampk_vec_load(x + k * h->area, 0, AMPK_FP32, left);
-    ampk_vec column = ampk_vec_load(lane, 0, AMPK_FP32, AMPK_LANES) + ampk_vec_set((float)i);
-    ampk_vec cx = (column + v[0]) / ampk_vec_set((float)h->w);
-    ampk_vec cy = (ampk_vec_set((float)j) + v[1]) / ampk_vec_set((float)h->h);
-    ampk_vec w = exponential(v[2]) * ampk_vec_set(size[0] / (float)h->o->net_w);
-    ampk_vec height = exponential(v[3]) * ampk_vec_set(size[1] / (float)h->o->net_h);
-    return (struct boxes){cx - w * half, cx + w * half, cy - height * half, cy + height * half,
-                          w * height};
-}
-
-/* The box of one cell (i, j), from its outputs at x. */
-static struct box box_at(const struct head *h, const float *x, int anchor, int i, int j)
-{
-    const float *size = h->o->anchor_sizes + 2 * anchor;
-    return (struct box){((float)i + x[0]) / (float)h->w, ((float)j + x[h->area]) / (float)h->h,
-                        expf(x[2 * h->area]) * size[0] / (float)h->o->net_w,
-                        expf(x[3 * h->area]) * size[1] / (float)h->o->net_h};
-}
-
-/* ---- truths ---- */
-
-/* The labels of an image; *count of them. */
-static const float *truths_of(const struct head *h, size_t image, int *count)
-{
-    const float *truth = h->truth + image * h->o->truths * 5;
-    int most = h->o->truths_used < h->o->truths ? h->o->truths_used : h->o->truths;
-    for (*count = 0; *count < most && truth[*count * 5] != 0;)
-        ++*count;
-    return truth;
-}
-
-static struct box truth_box(const float *truth)
-{
-    return (struct box){truth[0], truth[1], truth[2], truth[3]};
-}
-
-/* From a coordinate to the cell of an axis. -1: outside, or not a number. */
-static int cell_of(float at, size_t cells)
-{
-    float place = at * (float)cells;
-    int cell = fabsf(place) < 1e5f ? (int)place : -1;
-    return cell < (int)cells ? cell : -1;
-}
-
-/* From a label to a class, by the map if there is one. -1: there is no such class. */
-static int class_of(const struct ampk_yolo_head *o, float label)
-{
-    int class = fabsf(label) < 1e6f ? (int)label : -1;
-    if (o->map) class = class >= 0 && class < o->map_size ? o->map[class] : -1;
-    return class >= 0 && class < o->classes ? class : -1;
-}
+/* ---- what a truth draws ---- */
 
 /* Draws the classes of a box towards one. If the box has a class already, only the new one is
  * touched. */
@@ -203,7 +63,8 @@ static void draw_classes(const struct head *h, size_t first, int class, bool aga
 }
 
 /* Draws place and size of a box, whose entry 0 is at `first`, towards a truth. */
-static void draw_box(const struct head *h, size_t first, struct box t, int anchor, int i, int j)
+static void draw_box(const struct head *h, size_t first, struct ampk_box t, int anchor, int i,
+                     int j)
 {
     const float *size = h->o->anchor_sizes + 2 * anchor;
     float goal[4] = {t.x * (float)h->w - (float)i, t.y * (float)h->h - (float)j,
@@ -231,7 +92,7 @@ AMPK_INLINE double judge_cells(const struct head *h, size_t first, int anchor, s
                                const float *truth, int truths)
 {
     size_t left = h->w - i, object = first + OBJECT * h->area;
-    struct boxes own = boxes_at(h, h->out + first, anchor, i, j, left);
+    struct boxes own = boxes_at(h, h->out + first, anchor, i, j, left, false);
     const ampk_vec zero = ampk_vec_set(0);
     ampk_vec best = zero, best_t = zero;
     for (int t = 0; t < truths; t++) {
@@ -267,25 +128,20 @@ static double judge_box(const struct head *h, size_t image, size_t box)
 
 /* ---- every truth, in its box ---- */
 
+/* The box of one cell (i, j), from its outputs at x. */
+static struct ampk_box box_at(const struct head *h, const float *x, int anchor, int i, int j)
+{
+    const float *size = h->o->anchor_sizes + 2 * anchor;
+    return (struct ampk_box){((float)i + x[0]) / (float)h->w, ((float)j + x[h->area]) / (float)h->h,
+                             expf(x[2 * h->area]) * size[0] / (float)h->o->net_w,
+                             expf(x[3 * h->area]) * size[1] / (float)h->o->net_h};
+}
+
 /* What the statistics get from an image. */
 struct taken {
     double iou, category, object;
     int recall, recall75, count;
 };
-
-/* The anchor with the best overlap, at the same centre. */
-static int best_anchor(const struct head *h, const float *truth)
-{
-    float best = 0;
-    int best_n = 0;
-    for (int n = 0; n < h->o->anchors; n++) {
-        const float *size = h->o->anchor_sizes + 2 * n;
-        struct box anchor = {0, 0, size[0] / (float)h->o->net_w, size[1] / (float)h->o->net_h};
-        float iou = iou_of(anchor, (struct box){0, 0, truth[2], truth[3]});
-        if (iou > best) best = iou, best_n = n;
-    }
-    return best_n;
-}
 
 /* The truth goes to the box of this head that has the best anchor, if there is one. */
 static void take_truth(const struct head *h, size_t image, const float *truth, struct taken *sum)
@@ -325,6 +181,10 @@ void AMPK_CPU(yolo_loss)(struct ampk_context *ctx, const struct ampk_yolo_head *
                          const struct ampk_tensor *out, const float *truth, float *delta,
                          struct ampk_loss_sums *sums, uint32_t *delta_amax)
 {
+    if (o->rules) {
+        AMPK_CPU(yolo_loss_by_rules)(ctx, o, out, truth, delta, sums, delta_amax);
+        return;
+    }
     struct head h = open_head(o, out);
     h.truth = truth;
     h.delta = delta;

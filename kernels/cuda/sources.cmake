@@ -4,7 +4,7 @@ set(amp_cuda_kernels
   conv/conv_layout.cu conv/conv_weights.cu conv/image_conv.cu conv/image_gradient.cu
   conv/plane_gradient.cu
   ops/batchnorm.cu ops/batchnorm_pool.cu ops/batchnorm_sums.cu ops/copy.cu ops/flat.cu
-  ops/heads.cu ops/losses.cu ops/pointwise.cu ops/pool.cu ops/shape.cu ops/update.cu)
+  ops/heads.cu ops/losses.cu ops/pointwise.cu ops/pool.cu ops/shape.cu ops/update.cu ops/yolo_rules.cu)
 set(amp_cuda_sources
   conv/conv.c conv/conv_choice.c conv/conv_operands.c
   libs/plan_cache.c libs/problem.c runtime/backend.c runtime/context.c runtime/ranges.c)

@@ -1,5 +1,6 @@
-/* Darknet's activations and their gradients as functions of the output (activations.h there), in
- * double precision. tanh and stair are written so that large arguments do not overflow. */
+/* Darknet's activations and their gradients as functions of the output (activations.h there), of
+ * mish and swish as functions of the input, in double precision. All are written so that large
+ * arguments do not overflow. */
 #ifndef AMPK_REFERENCE_ACTIVATION_H
 #define AMPK_REFERENCE_ACTIVATION_H
 
@@ -32,6 +33,41 @@ static inline double ampk_ref_hardtan(double x)
     return x < -1 ? -1 : x > 1 ? 1 : x;
 }
 
+/* Each is 0 long before. NaN stays NaN. */
+static inline double ampk_ref_not_below(double x)
+{
+    return x < -700 ? -700 : x;
+}
+
+static inline double ampk_ref_logistic(double x)
+{
+    return 1 / (1 + exp(-ampk_ref_not_below(x)));
+}
+
+static inline double ampk_ref_mish(double x)
+{
+    return ampk_ref_not_below(x) * tanh(log1p(exp(ampk_ref_not_below(x))));
+}
+
+static inline double ampk_ref_swish(double x)
+{
+    return ampk_ref_not_below(x) * ampk_ref_logistic(x);
+}
+
+/* From the definition, x * tanh(s) with s = ln(1 + e^x): s' is the logistic, and tanh' 1 - tanh^2,
+ * here as 1 / cosh^2. Both shares are constant beyond 700. */
+static inline double ampk_ref_mish_gradient(double x)
+{
+    double at = x > 300 ? 300 : ampk_ref_not_below(x), s = log1p(exp(at));
+    return tanh(s) + at * ampk_ref_logistic(at) / (cosh(s) * cosh(s));
+}
+
+static inline double ampk_ref_swish_gradient(double x)
+{
+    double at = x > 700 ? 700 : ampk_ref_not_below(x);
+    return ampk_ref_logistic(at) * (1 + at * ampk_ref_logistic(-at));
+}
+
 static inline double ampk_ref_activate(double x, enum ampk_activation a)
 {
     switch (a) {
@@ -61,6 +97,10 @@ static inline double ampk_ref_activate(double x, enum ampk_activation a)
         return ampk_ref_lhtan(x);
     case AMPK_SELU:
         return x >= 0 ? 1.0507 * x : 1.0507 * 1.6732 * (exp(x) - 1);
+    case AMPK_MISH:
+        return ampk_ref_mish(x);
+    case AMPK_SWISH:
+        return ampk_ref_swish(x);
     case AMPK_LINEAR:
     case AMPK_ACTIVATIONS:
         break;
@@ -68,7 +108,7 @@ static inline double ampk_ref_activate(double x, enum ampk_activation a)
     return x;
 }
 
-/* The derivative at the place where the output is y. */
+/* The derivative at the place where the output is y; of mish and swish where the input is y. */
 static inline double ampk_ref_gradient(double y, enum ampk_activation a)
 {
     switch (a) {
@@ -98,6 +138,10 @@ static inline double ampk_ref_gradient(double y, enum ampk_activation a)
         return y > 0 && y < 1 ? 1 : .001;
     case AMPK_SELU:
         return y >= 0 ? 1.0507 : y + 1.0507 * 1.6732;
+    case AMPK_MISH:
+        return ampk_ref_mish_gradient(y);
+    case AMPK_SWISH:
+        return ampk_ref_swish_gradient(y);
     case AMPK_LINEAR:
     case AMPK_ACTIVATIONS:
         break;

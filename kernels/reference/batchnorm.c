@@ -201,8 +201,8 @@ void ampk_ref_bn_act_backward(struct ampk_context *context, const struct ampk_te
                               uint32_t *dy_amax, uint32_t *db_amax)
 {
     (void)context;
-    /* With two slopes, out is read if it is given, so that a test can hand over the signs that
-     * another backend's rounding led to. */
+    /* Where backends compute the activation's input again, out is read if it is given, as that
+     * input, so that a test can hand over what another backend's rounding led to. */
     double *g = pass_activation(out ? ampk_ref_load(out) : find_output(y, bn), activation, d);
     pass_batchnorm(y, bn, g, dy, dscale, dbias, dy_amax, db_amax);
     free(g);

@@ -20,7 +20,7 @@
     /* update.c */ X(update) X(trust_ratios) X(average_many)                                       \
     /* loss.c */ X(softmax_forward) X(softmax_loss) X(logistic_loss) X(cost_loss)                  \
     X(loss_backward)                                                                               \
-    /* heads.c */ X(yolo_forward) X(yolo_loss) X(region_forward) X(region_loss)
+    /* yolo.c */ X(yolo_forward) X(yolo_loss) /* region.c */ X(region_forward) X(region_loss)
 /* clang-format on */
 
 #define AMPK_REF_DECLARE(name) extern __typeof__(*ampk_reference.name) ampk_ref_##name;
@@ -33,5 +33,15 @@ void ampk_ref_softmax(const float *x, float *out, int n, size_t stride, double t
  * something, since this was last set. If it is small, another precision may decide otherwise, and a
  * test cannot compare. */
 extern double ampk_ref_closest_decision;
+
+/* yolo_iou.c: a kind of IoU (not MSE) of two boxes x, y, w, h; beta: DIoU's exponent of the squared
+ * distance over the squared diagonal. */
+double ampk_ref_iou(enum ampk_box_loss, const double a[4], const double b[4], double beta);
+/* The gradient of that kind by which a box p is drawn to a truth t, before the factors that
+ * ampk_ref_yolo_loss adds. p's sides are not 0. */
+void ampk_ref_box_gradient(enum ampk_box_loss, const double p[4], const double t[4], double g[4]);
+/* If not NULL, both compute with every edge moved by this function, so that a test learns what
+ * comes of rounding edges. */
+extern double (*ampk_ref_move_edge)(double);
 
 #endif

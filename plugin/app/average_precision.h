@@ -1,14 +1,14 @@
 /* Average precision of object detections: pure C, no Darknet.
  *
  * Predictions and truths come as flat arrays. A set is sorted once, O(N log N), and may then be
- * measured at any IoU by either of two matching rules; each measurement gives three areas per
+ * measured at any IoU by each of three matching rules; each measurement gives three areas per
  * class.
  *
- * What both rules share: a class is measured on its own. Its predictions are taken by falling
+ * What the rules share: a class is measured on its own. Its predictions are taken by falling
  * score, equal scores in input order. Each either takes one truth of its class and image (a hit) or
  * takes none (a false alarm), and no truth is taken twice. IoU is that of pycocotools' bbIou, on
- * continuous boxes in double precision; an IoU equal to the threshold is enough. Nothing is
- * clipped, crowd or difficult, no box is left out for its area.
+ * continuous boxes in double precision; in the first two an IoU equal to the threshold is enough.
+ * Nothing is clipped, crowd or difficult, no box is left out for its area.
  *
  *   AMP_MATCH_VOC   PASCAL VOC devkit, VOCevaldet.m: a prediction looks only at the truth it
  *                   overlaps most (the first of equals). If that one is below the threshold or
@@ -19,6 +19,8 @@
  *                   most among those NOT yet taken (the last of equals), if that reaches the
  *                   threshold. Only the AMP_COCO_MAX_DETECTIONS best predictions per image and
  *                   class take part (maxDets 100); area = all.
+ *   AMP_MATCH_FORK  AlexeyAB's Darknet, `detector map`: as VOC, but the IoU must be above the
+ *                   threshold. Its other numbers are in fork_map.h.
  *
  * Precision after each prediction = hits / predictions so far, recall = hits / truths. Precision is
  * made monotone from the right: it becomes the best precision at this or any higher recall.
@@ -53,7 +55,7 @@ struct amp_truth {
     struct amp_box box;
 };
 
-enum amp_match_rule { AMP_MATCH_VOC, AMP_MATCH_COCO };
+enum amp_match_rule { AMP_MATCH_VOC, AMP_MATCH_COCO, AMP_MATCH_FORK };
 
 struct amp_class_ap {
     double area, eleven_point, coco; /* 0..1, NaN for a class without truths */

@@ -17,6 +17,7 @@
 #include "axis.h"
 
 #include "plugin/core/files/file.h"
+#include "plugin/core/read/text.h"
 
 #define MARKER "darknet-amp chart 1"
 
@@ -156,15 +157,6 @@ static int take_up(struct amp_chart *c, bool goes_on, char *err, size_t err_size
     return ours ? 0 : -1;
 }
 
-/* Tries to write before the training starts, so that a bad path is told at once. */
-static int try_to_write(const char *path, char *err, size_t err_size)
-{
-    struct amp_whole_file f = {.fd = -1};
-    int failed = amp_whole_begin(&f, path, err, err_size);
-    amp_whole_drop(&f);
-    return failed;
-}
-
 struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup *setup,
                                  bool goes_on, char *err, size_t err_size)
 {
@@ -177,7 +169,8 @@ struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup 
     int length = snprintf(c->path, sizeof c->path, "%s", path);
     if (length >= (int)sizeof c->path)
         snprintf(err, err_size, "%.60s...: the name is too long", path);
-    else if (!take_up(c, goes_on, err, err_size) && !try_to_write(path, err, err_size))
+    else if (!take_up(c, goes_on, err, err_size) &&
+             !amp_whole_try(path, err, err_size)) /* told at once */
         return c;
     free(c);
     return NULL;
@@ -406,26 +399,31 @@ static void write_text(FILE *f, const char *text)
     }
 }
 
-/* Negative: nothing is known yet. */
-static void write_time_left(FILE *f, double seconds)
+static void write_loss(FILE *f, double loss, const char *without)
 {
-    long s = lround(seconds);
-    if (seconds >= 0) fprintf(f, ", %ld:%02ld:%02ld left", s / 3600, s / 60 % 60, s % 60);
+    if (isfinite(loss))
+        fprintf(f, "%.4g", loss);
+    else
+        fputs(without, f);
 }
 
 /* Numbers of the last iteration, so that the picture alone tells how the run stands. */
 static void write_words(FILE *f, const struct amp_chart *c, const struct amp_chart_state *s)
 {
+    char left[32];
     fprintf(f, "<text x=\"%d\" y=\"34\" class=\"title\">", LEFT);
     write_text(f, c->setup.title);
     fprintf(f, "</text>\n<text x=\"%d\" y=\"34\" class=\"end\">iteration %zu of %zu (%.1f %%)",
             RIGHT, s->iteration, c->setup.total,
             c->setup.total ? 100. * (double)s->iteration / (double)c->setup.total : 0);
-    write_time_left(f, s->seconds_left);
-    fprintf(f,
-            "</text>\n<text x=\"%d\" y=\"58\" class=\"loss\">loss %.4g, average %.4g</text>"
-            "<text x=\"%d\" y=\"58\" class=\"end\">learning rate %.4g</text>\n",
-            LEFT, s->loss, s->average, RIGHT, s->rate);
+    if (s->seconds_left >= 0) /* else nothing is known yet */
+        fprintf(f, ", %s left", amp_duration_text(s->seconds_left, left));
+    fprintf(f, "</text>\n<text x=\"%d\" y=\"58\" class=\"loss\">loss ", LEFT);
+    write_loss(f, s->loss, "lost");
+    fputs(", average ", f);
+    write_loss(f, s->average, "unknown");
+    fprintf(f, "</text><text x=\"%d\" y=\"58\" class=\"end\">learning rate %.4g</text>\n", RIGHT,
+            s->rate);
     if (isfinite(s->map50))
         fprintf(f,
                 "<text x=\"%d\" y=\"78\" class=\"map\">mAP@0.5 %.2f %%, best %.2f %% at iteration "
@@ -469,18 +467,10 @@ int amp_chart_write(const struct amp_chart *c, const struct amp_chart_state *s, 
 {
     struct amp_whole_file whole = {.fd = -1};
     if (amp_whole_begin(&whole, c->path, err, err_size)) return -1;
-    /* fclose closes its descriptor, and amp_whole_place needs one that is open. */
-    int copy = dup(whole.fd), failed = 1;
-    FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
-    if (f) {
-        write_picture(f, c, s);
-        failed = ferror(f);
-        failed = fclose(f) || failed;
-    }
-    if (failed)
-        snprintf(err, err_size, "%s: cannot be written: %s", c->path, strerror(errno));
-    else
-        failed = amp_whole_place(&whole, err, err_size);
+    FILE *f = amp_whole_stream(&whole, err, err_size);
+    if (f) write_picture(f, c, s);
+    int failed = !f || amp_whole_end_stream(&whole, f, err, err_size) ||
+                 amp_whole_place(&whole, err, err_size);
     amp_whole_drop(&whole);
     return failed ? -1 : 0;
 }

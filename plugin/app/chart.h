@@ -25,8 +25,9 @@ struct amp_chart_setup {
 /* State of the run, for the text above the picture. */
 struct amp_chart_state {
     size_t iteration;
-    double loss, average, rate; /* rate: learning rate */
-    double map50, best50;       /* NAN: none yet */
+    double loss, average; /* NAN: lost; none yet */
+    double rate;          /* learning rate */
+    double map50, best50; /* NAN: none yet */
     size_t best_iteration;
     double seconds_left; /* negative: unknown */
 };
@@ -39,7 +40,7 @@ struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup 
                                  char *err, size_t err_size);
 void amp_chart_free(struct amp_chart *); /* for tests: a program keeps its chart to the end */
 
-/* scale 0: none. average: of the losses, smoothed. */
+/* scale 0: none. average: of the losses, smoothed. A loss that is not finite gives no point. */
 void amp_chart_add_loss(struct amp_chart *, size_t iteration, double loss, double average,
                         double scale);
 void amp_chart_add_map(struct amp_chart *, size_t iteration, double map50, double map);

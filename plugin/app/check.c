@@ -4,9 +4,7 @@
 
 #define _GNU_SOURCE
 
-#include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +12,6 @@
 #include "amp.h"
 #include "amp_observe.h"
 #include "darknet.h"
-#include "plugin/input/check_train.h"
 #include "plugin/core/host.h"
 #include "plugin/core/read/text.h"
 #include "plugin/core/engine/layers.h"
@@ -24,32 +21,15 @@
 #include "measuring.h"
 #include "precision.h"
 
-#ifdef GPU
-static const bool on_gpu = true;
-#else
-static const bool on_gpu = false;
-#endif
-
-enum { LEAST_ROUNDS = 3, ENOUGH_ROUNDS = 20 };
-static const double enough_seconds = 1, most_seconds = 20; /* for the passes of one measurement */
-
 struct check {
     const char *data, *cfg, *weights;
     bool json;
     int gpu;
-    struct amp_cfg_file *cfg_file;
-    struct amp_options options;
-    struct amp_net_desc *net;
+    struct amp_measured subject;
     struct amp_precision precision;
     struct amp_comparison comparison;
     struct amp_check_summary summary;
 };
-
-static int complain(const char *what)
-{
-    fprintf(stderr, "error: %s\n", what);
-    return -1;
-}
 
 /* ---- the command line and the files ---- */
 
@@ -72,95 +52,17 @@ static void read_arguments(int argc, char **argv, struct check *c)
     amp_arguments_read(&line, argc, argv);
 }
 
-/* clear = true: the count of seen images is no reason to refuse a comparison. */
-static int check_inputs(const struct check *c)
-{
-    static char err[1 << 16];
-    if (!amp_check_train_inputs(c->data, c->cfg, c->weights, true, on_gpu, stderr, stderr, err,
-                                sizeof err))
-        return 0;
-    amp_print_faults(err, stderr);
-    return -1;
-}
-
 /* Nothing would be compared: both networks would be the same. */
-static int refuse_fp32(const struct check *c, char *err, size_t err_size)
+static int refuse_fp32(const struct check *c)
 {
-    const struct amp_cfg_entry *e = amp_cfg_find(c->cfg_file->sections, "amp_dtype");
-    if (c->options.dtype != AMP_DTYPE_FP32) return 0;
-    snprintf(err, err_size,
+    char err[PATH_MAX + 200];
+    const struct amp_cfg_entry *e = amp_cfg_find(c->subject.cfg->sections, "amp_dtype");
+    if (c->subject.options.dtype != AMP_DTYPE_FP32) return 0;
+    snprintf(err, sizeof err,
              "%s:%d: amp_dtype=fp32 computes and stores every layer in FP32: there is nothing to "
              "compare. amp_dtype=fp16 or bf16 can be checked",
              c->cfg, e ? e->line : 0);
-    return -1;
-}
-
-static int read_net(struct check *c)
-{
-    char err[2 * PATH_MAX];
-    c->cfg_file = amp_cfg_read(c->cfg, err, sizeof err);
-    if (c->cfg_file && !amp_mixed_options_read(c->cfg_file, &c->options, err, sizeof err) &&
-        !refuse_fp32(c, err, sizeof err)) {
-        amp_machine_settle_dtype(&c->options, c->gpu);
-        c->net = amp_net_describe(c->cfg_file, 0, 0, true, err, sizeof err);
-        if (c->net &&
-            amp_machine_settle_pass(c->net, c->cfg_file, &c->options, c->gpu, err, sizeof err))
-            return complain(err);
-    }
-    return c->net ? 0 : complain(err);
-}
-
-/* ---- speed ---- */
-
-static void stock_pass(network *net)
-{
-    *net->seen += (size_t)net->batch;
-    net->train = 1;
-    forward_network(net);
-    backward_network(net);
-}
-
-static void plugin_pass(network *net)
-{
-    struct amp_pass pass;
-    amp_pass(net, NULL, NULL, &pass);
-}
-
-static double time_one(network *net, void (*run)(network *))
-{
-    double start = amp_clock_seconds();
-    run(net);
-    return amp_clock_seconds() - start;
-}
-
-static bool is_timed(int rounds, double start)
-{
-    double seconds = amp_clock_seconds() - start;
-    return rounds >= ENOUGH_ROUNDS || (rounds >= LEAST_ROUNDS && seconds > enough_seconds) ||
-           (rounds && seconds > most_seconds);
-}
-
-/* Times passes over the last batch. The fastest one counts, since other work on the machine only
- * adds time; FP32 and mixed take turns, so that a machine that slows down slows both. Stock FP32
- * comes last: its network must be detached from the plugin for that, and cannot go back. */
-static void time_passes(struct check *c)
-{
-    int each = c->net->subdivisions;
-    network *in_fp32 = c->comparison.fp32, *in_mixed = c->comparison.mixed;
-    amp_comparison_tell(&c->comparison, "measuring the speed");
-    double fp32 = INFINITY, mixed = INFINITY, stock = INFINITY, start = amp_clock_seconds();
-    for (int i = 0; !is_timed(i, start); i++) {
-        fp32 = fmin(fp32, time_one(in_fp32, plugin_pass));
-        mixed = fmin(mixed, time_one(in_mixed, plugin_pass));
-    }
-    amp_detach(in_fp32);
-    amp_comparison_tell(&c->comparison, "measuring the speed of Darknet's FP32");
-    start = amp_clock_seconds();
-    for (int i = 0; !is_timed(i, start); i++)
-        stock = fmin(stock, time_one(in_fp32, stock_pass));
-    c->summary.fp32_seconds = each * fp32;
-    c->summary.mixed_seconds = each * mixed;
-    c->summary.stock_seconds = each * stock;
+    return amp_complain(err);
 }
 
 /* ---- the whole ---- */
@@ -170,12 +72,12 @@ static void time_passes(struct check *c)
 static int predict_memory(struct check *c)
 {
     char err[512];
-    struct amp_options options = c->options;
+    struct amp_options options = c->subject.options;
     options.mixed_precision = true;
-    struct amp_plan *plan =
-        amp_plan_make(c->net, &options, amp_layers_ours(amp_machine_backend(&options, c->gpu)),
-                      NULL, true, err, sizeof err);
-    if (!plan) return complain(err);
+    struct amp_plan *plan = amp_plan_make(c->subject.net, &options,
+                                          amp_layers_ours(amp_machine_backend(&options, c->gpu)),
+                                          NULL, true, err, sizeof err);
+    if (!plan) return amp_complain(err);
     c->summary.fp32_bytes = plan->darknet_bytes;
     c->summary.mixed_bytes = plan->mixed_bytes;
     amp_plan_free(plan);
@@ -194,9 +96,9 @@ static void summarize(struct check *c)
     s->data = c->data;
     s->cfg = c->cfg;
     s->weights = c->weights;
-    s->random_size = has_random_size(c->net);
+    s->random_size = has_random_size(c->subject.net);
     s->images = c->comparison.images;
-    s->images_per_iteration = c->net->batch * c->net->subdivisions;
+    s->images_per_iteration = c->subject.net->batch * c->subject.net->subdivisions;
     s->redone = c->comparison.redone;
 }
 
@@ -204,19 +106,20 @@ static void summarize(struct check *c)
 static int compare(struct check *c)
 {
     c->comparison = (struct amp_comparison){
-        .data = c->data, .weights = c->weights, .cfg = c->cfg_file, .precision = &c->precision};
+        .data = c->data, .weights = c->weights, .cfg = c->subject.cfg, .precision = &c->precision};
     int kept = amp_quiet_begin();
     int failed = amp_comparison_run(&c->comparison);
-    if (!failed && c->precision.batches) time_passes(c);
     amp_quiet_end(kept);
     return failed;
 }
 
 static int work(struct check *c)
 {
-    if (check_inputs(c) || read_net(c)) return -1;
-    if (amp_precision_init(&c->precision, c->net, c->cfg_file, &c->options))
-        return complain("out of memory");
+    if (amp_inputs_check(c->data, c->cfg, c->weights) ||
+        amp_measured_read(&c->subject, c->cfg, c->gpu) || refuse_fp32(c))
+        return -1;
+    if (amp_precision_init(&c->precision, c->subject.net, c->subject.cfg, &c->subject.options))
+        return amp_complain("out of memory");
     if (compare(c) || predict_memory(c)) return -1;
     summarize(c);
     return 0;
@@ -232,10 +135,9 @@ int amp_command_check(int argc, char **argv)
     int failed = work(&c), status = c.precision.n_advice || c.precision.left >= 0 ? 2 : 0;
     if (!failed)
         (c.json ? amp_precision_print_json : amp_precision_print)(&c.precision, &c.summary, stdout);
-    if (!failed && (fflush(stdout) || ferror(stdout))) failed = complain(strerror(errno));
+    if (!failed) failed = amp_result_flush();
     amp_comparison_free(&c.comparison);
     if (c.precision.net) amp_precision_free(&c.precision);
-    amp_net_desc_free(c.net);
-    amp_cfg_free(c.cfg_file);
+    amp_measured_free(&c.subject);
     return failed ? 1 : status;
 }

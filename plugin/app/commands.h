@@ -11,12 +11,10 @@ int amp_command_plan(int argc, char **argv);
 /* Checks whether a training is fit for mixed precision. Writes no file. Status 2: there is
  * advice. */
 int amp_command_check(int argc, char **argv);
-/* Times every layer on this machine. */
+/* Times every layer on this machine, and loading beside it. Writes no file. */
 int amp_command_profile(int argc, char **argv);
 /* Suggests a learning rate. Writes no file but the picture that it is asked for. */
 int amp_command_lr_find(int argc, char **argv);
-/* Times the loading of images beside a training step. Writes no file. */
-int amp_command_bench_loader(int argc, char **argv);
 /* Measures the mean average precision of a detector. */
 int amp_command_detector_map(int argc, char **argv);
 

@@ -22,12 +22,6 @@
 enum { BATCHES = 4, LEAST_BATCHES = 2, TRIES = 4 };
 static const double enough_seconds = 20; /* after that no further batch is begun */
 
-static int complain(const char *what)
-{
-    fprintf(stderr, "error: %s\n", what);
-    return -1;
-}
-
 void amp_comparison_tell(struct amp_comparison *c, const char *what, ...)
 {
     double now = amp_clock_seconds();
@@ -148,44 +142,28 @@ static void see_weights(struct amp_comparison *c)
 
 /* ---- batches ---- */
 
-static void read_paths(struct amp_comparison *c)
-{
-    list *options = read_data_cfg((char *)c->data);
-    list *paths = get_paths(option_find_str(options, "train", "data/train.list"));
-    c->paths = (char **)list_to_array(paths);
-    c->n_paths = paths->size;
-}
-
 /* Takes every BATCHES-th image of the list, from number k on; all of them if the list is very
  * short. */
-static char **choose_paths(const struct amp_comparison *c, int k, int *n)
+static char **choose_paths(const load_args *all, int k, int *n)
 {
-    bool few = c->n_paths < BATCHES;
-    char **chosen = calloc((size_t)c->n_paths, sizeof *chosen);
+    bool few = all->m < BATCHES;
+    char **chosen = calloc((size_t)all->m, sizeof *chosen);
     *n = 0;
-    for (int i = few ? 0 : k; chosen && i < c->n_paths; i += few ? 1 : BATCHES)
-        chosen[(*n)++] = c->paths[i];
+    for (int i = few ? 0 : k; chosen && i < all->m; i += few ? 1 : BATCHES)
+        chosen[(*n)++] = all->paths[i];
     return chosen;
 }
 
 /* Loads a batch as detector train does: images drawn at random from those, augmented. The same rows
  * go into both networks. */
-static int load_batch(struct amp_comparison *c, int k)
+static int load_batch(struct amp_comparison *c, const load_args *all, int k)
 {
     network *net = c->mixed;
-    layer head = net->layers[net->n - 1];
     data loaded;
-    load_args args = get_base_args(net);
-    args.paths = choose_paths(c, k, &args.m);
-    if (!args.paths) return complain("out of memory");
-    args.coords = head.coords;
-    args.n = net->batch;
-    args.classes = head.classes;
-    args.jitter = head.jitter;
-    args.num_boxes = head.max_boxes;
+    load_args args = *all;
     args.d = &loaded;
-    args.type = DETECTION_DATA;
-    args.threads = 8;
+    args.paths = choose_paths(all, k, &args.m);
+    if (!args.paths) return amp_complain("out of memory");
     *net->seen = (size_t)k * (size_t)net->batch; /* tells one batch of the seed from another */
     pthread_join(load_data(args), NULL);
     get_next_batch(loaded, net->batch, 0, c->fp32->input, c->fp32->truth);
@@ -213,7 +191,7 @@ static int report_not_clean(const char *what, const struct amp_pass *pass)
              "a pass in %s is not finite: %s of layer %d, largest magnitude %.3g. Training would "
              "fail there: check the weights file and the labels",
              what, pass->tensor, pass->layer, pass->magnitude);
-    return complain(message);
+    return amp_complain(message);
 }
 
 static void note_left(struct amp_comparison *c, const struct amp_pass *pass)
@@ -273,11 +251,13 @@ static int compare_batch(struct amp_comparison *c)
 static int compare_batches(struct amp_comparison *c)
 {
     double start = amp_clock_seconds();
+    load_args all;
     int result = 0;
+    amp_detector_args(c->mixed, c->data, &all);
     for (int k = 0; k < BATCHES && !result; k++) {
         if (k >= LEAST_BATCHES && amp_clock_seconds() - start > enough_seconds) break;
         amp_comparison_tell(c, "comparing batch %d of %d", k + 1, BATCHES);
-        result = load_batch(c, k) ? -1 : compare_batch(c);
+        result = load_batch(c, &all, k) ? -1 : compare_batch(c);
     }
     return result;
 }
@@ -286,7 +266,6 @@ int amp_comparison_run(struct amp_comparison *c)
 {
     struct amp_precision *p = c->precision;
     c->began = c->told = amp_clock_seconds();
-    read_paths(c);
     if (build(c, true, &c->fp32) || build(c, false, &c->mixed)) return -1;
     see_weights(c);
     /* Weights that FP16 cannot hold spoil every number after them, so nothing else is judged
@@ -295,8 +274,9 @@ int amp_comparison_run(struct amp_comparison *c)
     int result = compare_batches(c);
     if (!result && weights_fit) amp_precision_judge(p);
     if (result > 0 && !p->n_advice && p->left < 0)
-        return complain("gradients are not finite, whatever the precision: check the weights file "
-                        "and the labels");
+        return amp_complain(
+            "gradients are not finite, whatever the precision: check the weights file "
+            "and the labels");
     return result < 0 ? -1 : 0;
 }
 

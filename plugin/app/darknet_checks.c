@@ -16,9 +16,10 @@
 
 #include "amp.h"
 #include "plugin/core/files/file.h"
-#include "plugin/core/read/text.h"
+#include "plugin/core/read/lines.h"
 #include "plugin/input/check_train.h"
 #include "plugin/input/checker.h"
+#include "plugin/input/train_list.h"
 #include "plugin/spread/launcher.h"
 
 #ifdef GPU
@@ -162,12 +163,12 @@ static void check_list(struct check *c, const char *path, const char *explanatio
     bool by_coco = !strcmp(c->line->command->words[0], "coco");
     bool for_coco =
         c->data && takes(c, AMP_RESULTS) && !strcmp(amp_cfg_string(c->data, "eval", "voc"), "coco");
-    const char *why = amp_text_unreadable(path);
-    int images = why ? 0 : amp_checker_count_lines(path), least = c->line->command->least_images;
+    const char *why;
+    int images = amp_checker_count_lines(path, &why), least = c->line->command->least_images;
     /* `classifier test` loads a batch, then looks whether there is another. */
     if (takes(c, AMP_TEST) && !strcmp(c->line->command->words[1], "test") && c->k.net)
         least = c->k.net->batch + 1;
-    if (why)
+    if (images < 0)
         FAULT(c, "image list %s: %s%s", path, why, explanation);
     else if (images && images < least)
         FAULT(c, "image list %s: names %d images; allowed: at least %d", path, images, least);
@@ -291,9 +292,9 @@ static void check_head(struct check *c, int classes)
 static void check_lines(struct check *c, const char *key, const char *path, int least,
                         const char *of_what)
 {
-    const char *why = amp_text_unreadable(path);
-    int lines = why ? 0 : amp_checker_count_lines(path);
-    if (why)
+    const char *why;
+    int lines = amp_checker_count_lines(path, &why);
+    if (lines < 0)
         FAULT(c, "%s file %s: %s%s", key, path, why, amp_checker_explain(c->k.data, key));
     else if (lines < least)
         FAULT(c, "%s file %s: has %d lines; needed: %d, as many as %s", key, path, lines, least,

@@ -12,6 +12,7 @@
 
 #include "amp.h"
 #include "plugin/core/files/file.h"
+#include "plugin/core/read/lines.h"
 #include "plugin/core/read/text.h"
 
 int darknet_main(int argc, char **argv);

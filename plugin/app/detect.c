@@ -31,7 +31,7 @@ static bool is_head(layer l)
 
 static bool is_stretched(const network *net)
 {
-    return net->layers[net->n - 1].type == DETECTION;
+    return net->layers[net->n - 1].type == DETECTION || amp_stretches(net);
 }
 
 const char *amp_detect_resize(const network *net)

@@ -16,12 +16,12 @@
 #include <unistd.h>
 
 #include "plugin/core/read/cfg.h"
-#include "plugin/core/files/file.h"
 #include "plugin/core/net/net.h"
 #include "plugin/core/read/options.h"
 #include "plugin/core/read/text.h"
 #include "plugin/core/net/weights_file.h"
-#include "plugin/input/labels.h"
+#include "plugin/input/image_files.h"
+#include "plugin/input/train_list.h"
 #include "plugin/spread/launcher.h"
 
 /* Faults are printed at once and counted: everything is looked at before the program gives up. */
@@ -51,72 +51,15 @@ __attribute__((format(printf, 2, 3))) static int fail(struct fault_log *log, con
     return -1;
 }
 
-/* ---- text files line by line ---- */
+/* ---- text files ---- */
 
-/* Also after a failure halfway: count says how many lines there are. */
-static void free_lines(struct amp_lines *lines)
-{
-    for (int i = 0; i < lines->count; i++)
-        free(lines->line[i]);
-    free(lines->line);
-    free(lines->number);
-    *lines = (struct amp_lines){0};
-}
-
-/* The list doubles when its count is a power of two, so it needs no capacity. */
-static int append_line(struct amp_lines *lines, const char *text, int number)
-{
-    int n = lines->count;
-    if ((n & (n - 1)) == 0) { /* grows at 0 and at every power of two */
-        size_t capacity = n ? 2 * (size_t)n : 1;
-        char **line = realloc(lines->line, capacity * sizeof *line);
-        if (line) lines->line = line;
-        int *numbers = realloc(lines->number, capacity * sizeof *numbers);
-        if (numbers) lines->number = numbers;
-        if (!line || !numbers) return -1;
-    }
-    lines->line[n] = strdup(text);
-    lines->number[n] = number;
-    lines->count += lines->line[n] != NULL;
-    return lines->line[n] ? 0 : -1;
-}
-
-static size_t trim_end(char *text)
-{
-    size_t n = strlen(text);
-    while (n > 0 && strchr(" \t\r\n", text[n - 1]))
-        text[--n] = '\0';
-    return n;
-}
-
-/* Reads all lines of a file, with white space cut from their ends. Empty lines are kept only with
- * keep_blank (a class may have an empty name), and never at the end of the file. */
 static int read_lines(struct fault_log *log, const char *what, const char *path, bool keep_blank,
                       struct amp_lines *lines)
 {
-    const char *why = amp_text_unreadable(path);
-    FILE *file = why ? NULL : fopen(path, "r");
-    if (!file) return fail(log, "%s %s: %s", what, path, why ? why : strerror(errno));
-    char *text = NULL;
-    size_t size = 0;
-    int number = 0, blanks = 0, failed = 0;
-    while (!failed && getline(&text, &size, file) >= 0) {
-        number++;
-        if (trim_end(text) == 0) {
-            blanks++;
-            continue;
-        }
-        for (; keep_blank && blanks > 0 && !failed; blanks--)
-            failed = append_line(lines, "", number - blanks);
-        blanks = 0;
-        if (!failed) failed = append_line(lines, text, number);
-    }
-    if (failed) fail(log, "%s %s: no memory", what, path);
-    if (ferror(file)) failed = fail(log, "%s %s: %s", what, path, strerror(errno));
-    free(text);
-    fclose(file);
-    if (!failed && lines->count == 0) failed = fail(log, "%s %s: is empty", what, path);
-    return failed;
+    const char *why;
+    if (amp_lines_read(path, keep_blank, lines, &why))
+        return fail(log, "%s %s: %s", what, path, why);
+    return lines->count ? 0 : fail(log, "%s %s: is empty", what, path);
 }
 
 /* ---- the data file ---- */
@@ -171,7 +114,7 @@ static int read_map(struct fault_log *log, const char *path, struct amp_eval_set
     if (!failed && !set->map) failed = fail(log, "class map %s: no memory", path);
     for (int i = 0; !failed && i < AMP_MAP_CLASSES; i++)
         failed = read_map_line(log, path, &lines, i, set->n_head_classes, &set->map[i]);
-    free_lines(&lines);
+    amp_lines_free(&lines);
     return failed;
 }
 
@@ -219,19 +162,29 @@ static int append_truths(struct amp_eval_set *set, int image, const struct amp_l
     for (size_t i = 0; i < labels->count; i++)
         set->truths[set->n_truths++] =
             (struct amp_truth){image, labels->rows[i].class_id, to_box(labels->rows[i])};
-    set->over_edge += labels->over_edge;
-    set->no_area += labels->no_area;
+    set->over_edge += labels->fates[AMP_LABEL_OVER_EDGE] + labels->fates[AMP_LABEL_OUTSIDE];
+    set->no_area += labels->fates[AMP_LABEL_NO_AREA];
     return 0;
 }
 
+/* By its first bytes: what they do not show, the measurement tells when it decodes. */
 static void check_image(struct fault_log *log, const struct amp_eval_set *set, int image)
 {
-    const char *path = set->images.line[image];
-    struct stat info;
-    bool found = stat(path, &info) == 0 && access(path, R_OK) == 0;
-    if (!found || !S_ISREG(info.st_mode))
-        fail(log, "%s:%d: image %s: %s", set->valid_path, set->images.number[image], path,
-             found ? "is not a file" : strerror(errno));
+    char hint[AMP_LABEL_PATH_MAX];
+    const char *path = set->images.line[image], *why = amp_image_file_fault(path);
+    if (!why) return;
+    amp_list_name_hint(set->valid_path, path, hint, sizeof hint);
+    fail(log, "%s:%d: image %s: %s%s", set->valid_path, set->images.number[image], path, why, hint);
+}
+
+static void tell_missing(struct fault_log *log, const struct amp_eval_set *set, int image,
+                         const char *path)
+{
+    char steps[2000];
+    const char *why = strerror(errno);
+    amp_label_path_explain(set->images.line[image], steps, sizeof steps);
+    fail(log, "%s:%d: label file %s: %s (%s). An image without objects needs an empty label file",
+         set->valid_path, set->images.number[image], path, why, steps);
 }
 
 static int read_truths(struct fault_log *log, struct amp_eval_set *set)
@@ -245,6 +198,8 @@ static int read_truths(struct fault_log *log, struct amp_eval_set *set)
         check_image(log, set, i);
         if (amp_label_path(set->images.line[i], path, sizeof path, err, sizeof err))
             fail(log, "%s:%d: %s", set->valid_path, set->images.number[i], err);
+        else if (access(path, F_OK))
+            tell_missing(log, set, i, path);
         else if (amp_labels_read(path, set->n_classes, &labels, tell, log) == 0 &&
                  append_truths(set, i, &labels))
             failed = fail(log, "no memory for %zu truth boxes", set->n_truths);
@@ -277,8 +232,8 @@ int amp_eval_set_load(const char *data_path, struct amp_eval_set *set, FILE *log
 void amp_eval_set_free(struct amp_eval_set *set)
 {
     free(set->valid_path);
-    free_lines(&set->images);
-    free_lines(&set->names);
+    amp_lines_free(&set->images);
+    amp_lines_free(&set->names);
     free(set->map);
     free(set->truths);
     *set = (struct amp_eval_set){0};

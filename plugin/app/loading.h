@@ -1,11 +1,12 @@
 /* How fast the images of a detector's training set load, and whether that keeps up with training:
- * `darknet amp bench-loader`. */
+ * `darknet amp profile CFG DATA`. */
 #ifndef AMP_LOADING_H
 #define AMP_LOADING_H
 
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "plugin/core/read/json.h"
 #include "plugin/include/amp_observe.h"
 #include "measuring.h"
 
@@ -19,7 +20,7 @@ enum { AMP_LOAD_DARKNET = AMP_LOAD_PARTS, AMP_LOAD_STAGES };
 enum amp_load_kind { AMP_KIND_JPEG, AMP_KIND_PNG, AMP_KIND_BMP, AMP_KIND_OTHER, AMP_LOAD_KINDS };
 
 struct amp_loading {
-    const char *data, *cfg;
+    const char *data;
     int width, height;              /* of the network's input */
     bool random_size;               /* training changes it: it is the cfg's */
     int listed, images;             /* images of the training list; that were loaded */
@@ -30,11 +31,11 @@ struct amp_loading {
     bool reduces;                   /* large JPEGs: the cfg's amp_jpeg_scale */
     int cores, threads;             /* that this process may use; that load a batch */
     bool threads_given;             /* by amp_loader_threads */
-    struct amp_machine machine;     /* that trains */
-    const char *precision;          /* word for amp_dtype */
-    int step_images;                /* of an iteration */
-    double step;                    /* seconds of an iteration's passes */
-    int passes;                     /* that were timed */
+    const struct amp_machine *machine; /* that trains */
+    const char *precision;             /* word for amp_dtype */
+    int step_images;                   /* of an iteration */
+    double step;                       /* seconds of an iteration's passes */
+    int passes;                        /* that were timed */
 };
 
 /* ==== loading.c: measures ==== */
@@ -57,6 +58,7 @@ double amp_loading_cores(const struct amp_loading *, double seconds);
 bool amp_loading_keeps_up(const struct amp_loading *);
 
 void amp_loading_print(const struct amp_loading *, FILE *);
-void amp_loading_print_json(const struct amp_loading *, FILE *);
+/* A JSON object under this key. */
+void amp_loading_write_json(const struct amp_loading *, struct amp_json *, const char *key);
 
 #endif

@@ -1,10 +1,8 @@
 /* Says what the times of loading mean for training, as text and as JSON. It must not measure
- * anything (loading.c, bench_loader.c). */
+ * anything (loading.c, profile.c). */
 #include "loading.h"
 
 #include <math.h>
-
-#include "plugin/core/read/text.h"
 
 static const char *const stage_names[AMP_LOAD_STAGES] = {"read", "decode", "place", "labels",
                                                          "darknet"};
@@ -93,7 +91,7 @@ static void print_verdict(const struct amp_loading *l, FILE *f)
     fprintf(f, "Loading keeps up: it takes %s of the %d core%s that load", in_cores(needed, cores),
             have, have == 1 ? "" : "s");
     /* Training on the CPU uses the same ones. */
-    if (!l->machine.device[0])
+    if (!l->machine->device[0])
         fprintf(f, ", which train too: it adds about %.0f %% to a step", 100 * needed / l->cores);
 }
 
@@ -131,7 +129,7 @@ static void print_left(const struct amp_loading *l, FILE *f)
 static void print_step(const struct amp_loading *l, FILE *f)
 {
     char cores[24], darknets[24];
-    const struct amp_machine *m = &l->machine;
+    const struct amp_machine *m = l->machine;
     fprintf(f, "a training step: %d images in %.4g s, %.1f images/s (%s, ", l->step_images, l->step,
             l->step_images / l->step, l->precision);
     if (m->device[0])
@@ -146,8 +144,8 @@ static void print_step(const struct amp_loading *l, FILE *f)
 
 void amp_loading_print(const struct amp_loading *l, FILE *f)
 {
-    fprintf(f, "\namp bench-loader: %s, %s: %d of %d images, to %dx%d%s\n", l->data, l->cfg,
-            l->images, l->listed, l->width, l->height,
+    fprintf(f, "\nloading: %s: %d of %d images, to %dx%d%s\n", l->data, l->images, l->listed,
+            l->width, l->height,
             l->random_size ? ", the cfg's size (random=1: training draws others)" : "");
     fprintf(f, "time on a core, median of %d rounds of each image\n\n", AMP_LOAD_ROUNDS);
     print_rates(l, f);
@@ -160,83 +158,87 @@ void amp_loading_print(const struct amp_loading *l, FILE *f)
 
 /* ---- JSON ---- */
 
-static void field(FILE *f, const char *name, double value)
+static void write_pair(struct amp_json *j, const char *key, double darknet, double amp)
 {
-    fprintf(f, "\"%s\": ", name);
-    amp_json_number(f, value, 9);
+    amp_json_begin(j, key, '{');
+    amp_json_number(j, "darknet", darknet);
+    amp_json_number(j, "amp", amp);
+    amp_json_end(j, '}');
 }
 
-static void text_field(FILE *f, const char *name, const char *value)
+static void write_stages(const struct amp_loading *l, struct amp_json *j)
 {
-    fprintf(f, "\"%s\": ", name);
-    if (value && *value)
-        amp_json_string(f, value);
-    else
-        fputs("null", f);
-}
-
-/* {"darknet": x, "amp": y} */
-static void pair(FILE *f, const char *name, double darknet, double amp)
-{
-    fprintf(f, "\"%s\": {", name);
-    field(f, "darknet", darknet);
-    fputs(", ", f);
-    field(f, "amp", amp);
-    fputs("}", f);
-}
-
-static void print_stages_json(const struct amp_loading *l, FILE *f)
-{
-    fputs("\"stages\": [", f);
+    amp_json_line(j, 1);
+    amp_json_begin(j, "stages", '[');
     for (int i = 0; i < AMP_LOAD_STAGES; i++) {
-        fprintf(f, "%s\n  {\"stage\": \"%s\", ", i ? "," : "", stage_names[i]);
-        field(f, "milliseconds", 1e3 * l->stages[i]);
-        fputs(", ", f);
-        field(f, "share", l->stages[i] / amp_loading_ours(l));
-        fputs("}", f);
+        amp_json_line(j, 2);
+        amp_json_begin(j, NULL, '{');
+        amp_json_string(j, "stage", stage_names[i]);
+        amp_json_number(j, "milliseconds", 1e3 * l->stages[i]);
+        amp_json_number(j, "share", l->stages[i] / amp_loading_ours(l));
+        amp_json_end(j, '}');
     }
-    fputs("],\n \"left_to_darknet\": [", f);
-    const char *between = "";
+    amp_json_end(j, ']');
+}
+
+static void write_left(const struct amp_loading *l, struct amp_json *j)
+{
+    amp_json_line(j, 1);
+    amp_json_begin(j, "left_to_darknet", '[');
     for (int i = 0; i < AMP_LOAD_KINDS; i++) {
         if (!l->left[i]) continue;
-        fprintf(f, "%s{\"kind\": \"%s\", \"images\": %d}", between, kind_names[i], l->left[i]);
-        between = ", ";
+        amp_json_begin(j, NULL, '{');
+        amp_json_string(j, "kind", kind_names[i]);
+        amp_json_put(j, "images", "%d", l->left[i]);
+        amp_json_end(j, '}');
     }
-    fputs("]", f);
+    amp_json_end(j, ']');
 }
 
-static void print_step_json(const struct amp_loading *l, FILE *f)
+static void write_step(const struct amp_loading *l, struct amp_json *j)
 {
-    const struct amp_machine *m = &l->machine;
-    fprintf(f, "\"step\": {\"backend\": \"%s\", ", m->backend);
-    text_field(f, "device", m->device);
-    fprintf(f, ", \"threads\": %d, \"precision\": \"%s\", \"images\": %d, \"passes\": %d, ",
-            m->threads, l->precision, l->step_images, l->passes);
-    field(f, "seconds", l->step);
-    fputs("}", f);
+    const struct amp_machine *m = l->machine;
+    amp_json_line(j, 1);
+    amp_json_begin(j, "step", '{');
+    amp_json_string(j, "backend", m->backend);
+    amp_json_string(j, "device", m->device[0] ? m->device : NULL);
+    amp_json_put(j, "threads", "%d", m->threads);
+    amp_json_string(j, "precision", l->precision);
+    amp_json_put(j, "images", "%d", l->step_images);
+    amp_json_put(j, "passes", "%d", l->passes);
+    amp_json_number(j, "seconds", l->step);
+    amp_json_end(j, '}');
 }
 
-void amp_loading_print_json(const struct amp_loading *l, FILE *f)
+static void write_images(const struct amp_loading *l, struct amp_json *j)
+{
+    amp_json_string(j, "data", l->data);
+    amp_json_put(j, "width", "%d", l->width);
+    amp_json_put(j, "height", "%d", l->height);
+    amp_json_bool(j, "random", l->random_size);
+    amp_json_line(j, 1);
+    amp_json_put(j, "listed", "%d", l->listed);
+    amp_json_put(j, "images", "%d", l->images);
+    amp_json_put(j, "rounds", "%d", AMP_LOAD_ROUNDS);
+}
+
+void amp_loading_write_json(const struct amp_loading *l, struct amp_json *j, const char *key)
 {
     double ours = amp_loading_ours(l);
-    fputs("{", f);
-    text_field(f, "data", l->data);
-    fputs(", ", f);
-    text_field(f, "cfg", l->cfg);
-    fprintf(f,
-            ", \"width\": %d, \"height\": %d, \"random\": %s,\n \"listed\": %d, \"images\": %d, ",
-            l->width, l->height, l->random_size ? "true" : "false", l->listed, l->images);
-    fprintf(f, "\"rounds\": %d,\n ", AMP_LOAD_ROUNDS);
-    pair(f, "images_per_second", 1 / l->darknet, 1 / ours);
-    fputs(", ", f);
-    pair(f, "images_per_second_all_cores", l->cores / l->darknet, l->cores / ours);
-    fputs(",\n ", f);
-    print_stages_json(l, f);
-    fputs(",\n ", f);
-    print_step_json(l, f);
-    fputs(",\n ", f);
-    pair(f, "cores_needed", amp_loading_cores(l, l->darknet), amp_loading_cores(l, ours));
-    fprintf(f, ",\n \"loader\": \"%s\", \"loader_threads\": %d, \"cores\": %d, \"keeps_up\": %s}\n",
-            l->loader == AMP_LOADER_FAST ? "fast" : "darknet", l->threads, l->cores,
-            amp_loading_keeps_up(l) ? "true" : "false");
+    amp_json_begin(j, key, '{');
+    write_images(l, j);
+    amp_json_line(j, 1);
+    write_pair(j, "images_per_second", 1 / l->darknet, 1 / ours);
+    write_pair(j, "images_per_second_all_cores", l->cores / l->darknet, l->cores / ours);
+    write_stages(l, j);
+    write_left(l, j);
+    write_step(l, j);
+    amp_json_line(j, 1);
+    write_pair(j, "cores_needed", amp_loading_cores(l, l->darknet), amp_loading_cores(l, ours));
+    amp_json_line(j, 1);
+    amp_json_string(j, "loader", l->loader == AMP_LOADER_FAST ? "fast" : "darknet");
+    amp_json_put(j, "loader_threads", "%d", l->threads);
+    amp_json_put(j, "cores", "%d", l->cores);
+    amp_json_bool(j, "keeps_up", amp_loading_keeps_up(l));
+    amp_json_end(j, '}');
 }

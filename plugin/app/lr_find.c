@@ -20,13 +20,6 @@
 
 #include "plugin/core/files/file.h"
 #include "plugin/core/read/text.h"
-#include "plugin/input/check_train.h"
-
-#ifdef GPU
-static const bool on_gpu = true;
-#else
-static const bool on_gpu = false;
-#endif
 
 /* At first layers leave FP16 and the loss scale is searched: such an iteration has no loss. */
 enum { MOST_TRIES = 20, LEAST_ITERATIONS = 20 };
@@ -42,12 +35,6 @@ struct finder {
     struct amp_whole_file picture;
     struct amp_sweep sweep;
 };
-
-static int complain(const char *what)
-{
-    fprintf(stderr, "error: %s\n", what);
-    return -1;
-}
 
 /* ---- the command line and the files ---- */
 
@@ -80,23 +67,12 @@ static void read_arguments(int argc, char **argv, struct finder *f)
     amp_arguments_read(&line, argc, argv);
 }
 
-/* clear = true: the count of seen images is no reason to refuse. */
-static int check_inputs(const struct finder *f)
-{
-    static char err[1 << 16];
-    if (!amp_check_train_inputs(f->data, f->cfg, f->weights, true, on_gpu, stderr, stderr, err,
-                                sizeof err))
-        return 0;
-    amp_print_faults(err, stderr);
-    return -1;
-}
-
 static int read_options(struct finder *f)
 {
     char err[2 * PATH_MAX];
     f->cfg_file = amp_cfg_read(f->cfg, err, sizeof err);
     if (!f->cfg_file || amp_mixed_options_read(f->cfg_file, &f->options, err, sizeof err))
-        return complain(err);
+        return amp_complain(err);
     if (!f->options.mixed_precision) amp_mixed_tell_off(f->cfg_file, "with mixed_precision=1:");
     return 0;
 }
@@ -113,24 +89,22 @@ static int begin_picture(struct finder *f)
     if (n && !strstr(head, AMP_RATE_PICTURE)) {
         snprintf(err, sizeof err,
                  "%s: is there and is no chart of amp lr-find; choose another name", f->chart);
-        return complain(err);
+        return amp_complain(err);
     }
-    return amp_whole_begin(&f->picture, f->chart, err, sizeof err) ? complain(err) : 0;
+    return amp_whole_begin(&f->picture, f->chart, err, sizeof err) ? amp_complain(err) : 0;
 }
 
 static int end_picture(struct finder *f, const struct amp_rate_result *r)
 {
     char err[9000];
     if (!f->chart) return 0;
-    FILE *out = fdopen(dup(f->picture.fd), "w");
-    if (!out) return complain(strerror(errno));
-    amp_rate_draw(r, out);
-    bool cut_off = ferror(out);
-    int failed = fclose(out) || cut_off;
-    if (failed) snprintf(err, sizeof err, "%s: cannot be written: %s", f->chart, strerror(errno));
-    failed = failed || amp_whole_flush(&f->picture, err, sizeof err) ||
-             amp_whole_place(&f->picture, err, sizeof err);
-    return failed ? complain(err) : 0;
+    FILE *out = amp_whole_stream(&f->picture, err, sizeof err);
+    if (out) amp_rate_draw(r, out);
+    if (!out || amp_whole_end_stream(&f->picture, out, err, sizeof err) ||
+        amp_whole_flush(&f->picture, err, sizeof err) ||
+        amp_whole_place(&f->picture, err, sizeof err))
+        return amp_complain(err);
+    return 0;
 }
 
 /* ---- the network ---- */
@@ -200,13 +174,13 @@ static void run_sweep(struct finder *f)
 /* Darknet prints to stdout while it builds and runs; the result must stand there alone. */
 static int measure(struct finder *f)
 {
-    if (amp_sweep_init(&f->sweep, f->most)) return complain("out of memory");
+    if (amp_sweep_init(&f->sweep, f->most)) return amp_complain("out of memory");
     int kept = amp_quiet_begin(), failed = build(f);
     if (!failed) run_sweep(f);
     amp_quiet_end(kept);
     if (!failed && !f->sweep.n)
-        return complain("no iteration has a finite loss, even at the lowest rate; `darknet amp "
-                        "check` says where");
+        return amp_complain("no iteration has a finite loss, even at the lowest rate; `darknet amp "
+                            "check` says where");
     return failed;
 }
 
@@ -226,8 +200,7 @@ static int tell(struct finder *f)
                                       .least = has_least ? schedule->rate_min : 0,
                                       .sweep = &f->sweep};
     (f->json ? amp_rate_print_json : amp_rate_print)(&r, stdout);
-    if (fflush(stdout) || ferror(stdout)) return complain(strerror(errno));
-    return end_picture(f, &r);
+    return amp_result_flush() || end_picture(f, &r);
 }
 
 int amp_command_lr_find(int argc, char **argv)
@@ -236,8 +209,8 @@ int amp_command_lr_find(int argc, char **argv)
     read_arguments(argc, argv, &f);
     amp_machine_choose(f.gpu);
     amp_refuse_bad_images(1);
-    int failed =
-        check_inputs(&f) || read_options(&f) || begin_picture(&f) || measure(&f) || tell(&f);
+    int failed = amp_inputs_check(f.data, f.cfg, f.weights) || read_options(&f) ||
+                 begin_picture(&f) || measure(&f) || tell(&f);
     amp_whole_drop(&f.picture);
     amp_sweep_free(&f.sweep);
     if (f.net) free_network(f.net);

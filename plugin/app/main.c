@@ -1,10 +1,8 @@
 /* The `darknet` program: decides which words are a command of ours, and hands everything else to
- * darknet_commands.c. It must not know what a command does. It also makes a message of a
- * crash for want of memory, and starts itself again so that OpenMP's threads wait as they should.
- */
+ * darknet_commands.c. It must not know what a command does. It also starts itself again so that
+ * OpenMP's threads wait as they should. */
 
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -12,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "amp.h"
@@ -22,7 +19,7 @@
 #include "plugin/spread/launcher.h"
 
 static int amp_command(int argc, char **argv);
-static int refuse_shrink(int argc, char **argv);
+static int refuse_moved(int argc, char **argv);
 
 /* `darknet WORD1 WORD2 ...`. A row without a second word must come after those with one. */
 struct command {
@@ -36,8 +33,8 @@ static const struct command commands[] = {
     {{"amp", "check"}, amp_command_check, false},
     {{"amp", "profile"}, amp_command_profile, false},
     {{"amp", "lr-find"}, amp_command_lr_find, false},
-    {{"amp", "bench-loader"}, amp_command_bench_loader, false},
-    {{"amp", "shrink"}, refuse_shrink, false},
+    {{"amp", "bench-loader"}, refuse_moved, false},
+    {{"amp", "shrink"}, refuse_moved, false},
     {{"amp", NULL}, amp_command, false},
     {{"detector", "map"}, amp_command_detector_map, false},
     {{"detector", "train"}, amp_command_detector_train, true},
@@ -50,11 +47,9 @@ static const char help[] =
     "       darknet amp check DATA CFG [WEIGHTS] [--json]\n"
     "         mixed precision and FP32 compared on your own images\n"
     "       darknet amp profile CFG [DATA] [--json]\n"
-    "         seconds of every layer in FP32 and in mixed precision\n"
+    "         seconds of every layer in FP32 and in mixed precision; whether loading keeps up\n"
     "       darknet amp lr-find DATA CFG [WEIGHTS] [--chart FILE.svg] [--json]\n"
     "         a learning rate that suits a network and its images\n"
-    "       darknet amp bench-loader DATA CFG [--json]\n"
-    "         how fast your images load, and whether that keeps up with training\n"
     "       darknet amp --version\n"
     "         versions of the libraries, and the CPU or GPU found\n"
     "       darknet detector train DATA CFG [WEIGHTS] [-clear] [-map] [-chart FILE.svg]\n"
@@ -110,12 +105,14 @@ static int amp_command(int argc, char **argv)
     return 1;
 }
 
-/* It was a command. Whoever still types it learns where it went. */
-static int refuse_shrink(int argc, char **argv)
+/* They were commands. Whoever still types one learns where it went. */
+static int refuse_moved(int argc, char **argv)
 {
     (void)argc;
-    (void)argv;
-    fputs("error: darknet amp shrink is now scripts/shrink, with the same arguments\n", stderr);
+    if (!strcmp(argv[0], "darknet amp shrink"))
+        fputs("error: darknet amp shrink is now scripts/shrink, with the same arguments\n", stderr);
+    else
+        fputs("error: darknet amp bench-loader is now darknet amp profile CFG DATA\n", stderr);
     return 1;
 }
 
@@ -190,52 +187,6 @@ static int dispatch(int argc, char **argv)
     return amp_command_darknet(argc, argv, first, second);
 }
 
-/* ---- where memory is limited (ulimit -v) ----
- *
- * A library that cannot go on without more ends the program by a signal: an exception that nobody
- * catches, or NULL used as memory. Here that becomes a message and status 1. From before the
- * libraries' own constructors on. Without a limit nothing is done. */
-
-enum { STACK_BYTES = 1 << 16, MIB = 1 << 20 };
-
-static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS};
-static unsigned char stack[STACK_BYTES]; /* the thread's own may be what cannot grow */
-static unsigned long limit;              /* MiB */
-
-/* MiB of address space in use, without asking for any. glibc's strtoul may be called in a handler.
- */
-static unsigned long used(void)
-{
-    char text[64] = "";
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) close(fd);
-    return n > 0 ? strtoul(text, NULL, 10) * (unsigned long)sysconf(_SC_PAGESIZE) / MIB : 0;
-}
-
-static void on_crash(int number)
-{
-    char text[300];
-    int n = snprintf(text, sizeof text,
-                     "\ndarknet-amp: ended by %s with %lu of %lu MiB of memory in use: raise the "
-                     "limit of memory (ulimit -v), lower batch or raise subdivisions\n",
-                     number == SIGABRT ? "SIGABRT" : "a wrong address", used(), limit);
-    if (write(2, text, (size_t)n) < 0) _exit(1);
-    _exit(1);
-}
-
-static void watch_memory(void)
-{
-    struct rlimit most;
-    struct sigaction ours = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK};
-    stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
-    if (getrlimit(RLIMIT_AS, &most) || most.rlim_cur == RLIM_INFINITY) return;
-    limit = most.rlim_cur / MIB;
-    sigaltstack(&other, NULL);
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        sigaction(signals[i], &ours, NULL);
-}
-
 /* ---- how OpenMP's threads wait ---- */
 
 enum { MOST_VARIABLES = 10000 };
@@ -266,7 +217,6 @@ static void begin(int argc, char **argv, char **environment)
 {
     (void)argc;
     keep_waits_short(argv, environment);
-    watch_memory();
 }
 
 __attribute__((used, section(".preinit_array"))) static void (*const first)(int, char **,

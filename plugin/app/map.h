@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "average_precision.h"
+#include "plugin/core/read/lines.h"
 
 /* ---- eval_set.c: the images of a data file's `valid` list and their truth boxes ----
  *
@@ -21,12 +22,6 @@
  *            0 .. AMP_MAP_CLASSES - 1, and `classes` and `names` are those of the head. */
 
 #define AMP_MAP_CLASSES 200
-
-struct amp_lines {
-    char **line;
-    int *number; /* line number in the file, from 1 */
-    int count;
-};
 
 struct amp_eval_set {
     char *valid_path;

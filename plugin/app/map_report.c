@@ -5,8 +5,6 @@
 #define _GNU_SOURCE
 #include "map.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "plugin/core/files/file.h"
+#include "plugin/core/read/json.h"
 #include "plugin/core/read/text.h"
 #include "plugin/core/stream.h"
 
@@ -107,67 +106,70 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
 
 /* ---- JSON ---- */
 
-/* All digits: comparisons of two JSON files must not see rounding. */
-static void write_number(FILE *out, const char *key, double value)
-{
-    fprintf(out, "\"%s\": ", key);
-    amp_json_number(out, value, AMP_JSON_EXACT);
-}
-
-static void write_string(FILE *out, const char *key, const char *text)
-{
-    fprintf(out, "\"%s\": ", key);
-    amp_json_string(out, text);
-}
-
 /* The rules stand there in words, too: other programs compute mAP by other rules. */
-static void write_settings(FILE *out, const struct amp_map_settings *s,
+static void write_settings(struct amp_json *j, const struct amp_map_settings *s,
                            const struct amp_eval_set *set)
 {
-    fprintf(out, "  \"settings\": {\n    ");
-    write_string(out, "data", s->data);
-    fprintf(out, ",\n    ");
-    write_string(out, "cfg", s->cfg);
-    fprintf(out, ",\n    ");
-    write_string(out, "weights", s->weights);
-    fprintf(out, ",\n    ");
-    write_string(out, "valid", set->valid_path);
-    fprintf(out,
-            ",\n    \"images\": %d, \"truths\": %zu, \"truths_over_edge\": %zu, "
-            "\"truths_no_area\": %zu,\n",
-            set->images.count, set->n_truths, set->over_edge, set->no_area);
-    fprintf(out, "    \"width\": %d, \"height\": %d, ", s->width, s->height);
-    write_string(out, "resize", s->resize);
-    fprintf(out, ",\n    ");
-    write_number(out, "iou", s->iou);
-    fprintf(out, ", ");
-    write_number(out, "thresh", s->thresh);
-    fprintf(out, ", ");
-    write_number(out, "nms", s->nms);
-    fprintf(out,
-            ",\n    \"coco_max_detections\": %d, \"area\": \"all\", \"boxes\": \"not clipped\", "
-            "\"ties\": \"input order\"\n  },\n",
-            AMP_COCO_MAX_DETECTIONS);
+    amp_json_line(j, 2);
+    amp_json_begin(j, "settings", '{');
+    amp_json_line(j, 4);
+    amp_json_string(j, "data", s->data);
+    amp_json_line(j, 4);
+    amp_json_string(j, "cfg", s->cfg);
+    amp_json_line(j, 4);
+    amp_json_string(j, "weights", s->weights);
+    amp_json_line(j, 4);
+    amp_json_string(j, "valid", set->valid_path);
+    amp_json_line(j, 4);
+    amp_json_put(j, "images", "%d", set->images.count);
+    amp_json_put(j, "truths", "%zu", set->n_truths);
+    amp_json_put(j, "truths_over_edge", "%zu", set->over_edge);
+    amp_json_put(j, "truths_no_area", "%zu", set->no_area);
+    amp_json_line(j, 4);
+    amp_json_put(j, "width", "%d", s->width);
+    amp_json_put(j, "height", "%d", s->height);
+    amp_json_string(j, "resize", s->resize);
+    amp_json_line(j, 4);
+    amp_json_number(j, "iou", s->iou);
+    amp_json_number(j, "thresh", s->thresh);
+    amp_json_number(j, "nms", s->nms);
+    amp_json_line(j, 4);
+    amp_json_put(j, "coco_max_detections", "%d", AMP_COCO_MAX_DETECTIONS);
+    amp_json_string(j, "area", "all");
+    amp_json_string(j, "boxes", "not clipped");
+    amp_json_string(j, "ties", "input order");
+    amp_json_line(j, 2);
+    amp_json_end(j, '}');
 }
 
-static void write_class(FILE *out, const char *name, const struct amp_class_result *r)
+static void write_class(struct amp_json *j, const char *name, const struct amp_class_result *r)
 {
-    fprintf(out, "    {");
-    write_string(out, "name", name);
-    fprintf(out, ", ");
-    write_number(out, "ap50", r->row.ap50);
-    fprintf(out, ", ");
-    write_number(out, "ap50_11pt", r->row.ap50_11pt);
-    fprintf(out, ", ");
-    write_number(out, "ap75", r->row.ap75);
-    fprintf(out, ", ");
-    write_number(out, "ap_iou", r->row.ap_iou);
-    fprintf(out, ", ");
-    write_number(out, "ap", r->row.ap);
-    fprintf(out, ", \"truths\": %zu, \"detections\": %zu}", r->truths, r->predictions);
+    amp_json_line(j, 4);
+    amp_json_begin(j, NULL, '{');
+    amp_json_string(j, "name", name);
+    amp_json_number(j, "ap50", r->row.ap50);
+    amp_json_number(j, "ap50_11pt", r->row.ap50_11pt);
+    amp_json_number(j, "ap75", r->row.ap75);
+    amp_json_number(j, "ap_iou", r->row.ap_iou);
+    amp_json_number(j, "ap", r->row.ap);
+    amp_json_put(j, "truths", "%zu", r->truths);
+    amp_json_put(j, "detections", "%zu", r->predictions);
+    amp_json_end(j, '}');
 }
 
-static void write_means(FILE *out, const struct amp_map_row *mean)
+static void begin_list(struct amp_json *j, const char *key)
+{
+    amp_json_line(j, 2);
+    amp_json_begin(j, key, '[');
+}
+
+static void end_list(struct amp_json *j)
+{
+    amp_json_line(j, 2);
+    amp_json_end(j, ']');
+}
+
+static void write_means(struct amp_json *j, const struct amp_map_row *mean)
 {
     const struct {
         const char *key;
@@ -176,107 +178,95 @@ static void write_means(FILE *out, const struct amp_map_row *mean)
                    {"map75", mean->ap75},     {"map", mean->ap},
                    {"map_iou", mean->ap_iou}, {"map_iou_11pt", mean->ap_iou_11pt}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        fprintf(out, "  ");
-        write_number(out, numbers[i].key, numbers[i].value);
-        fprintf(out, ",\n");
+        amp_json_line(j, 2);
+        amp_json_number(j, numbers[i].key, numbers[i].value);
     }
-    fprintf(out, "  \"coco\": [\n");
+    begin_list(j, "coco");
     for (int t = 0; t < AMP_COCO_IOUS; t++) {
-        fprintf(out, "    {\"iou\": %.2f, ", amp_coco_iou(t));
-        write_number(out, "map", mean->coco[t]);
-        fprintf(out, "}%s\n", t + 1 < AMP_COCO_IOUS ? "," : "");
+        amp_json_line(j, 4);
+        amp_json_begin(j, NULL, '{');
+        amp_json_put(j, "iou", "%.2f", amp_coco_iou(t));
+        amp_json_number(j, "map", mean->coco[t]);
+        amp_json_end(j, '}');
     }
-    fprintf(out, "  ],\n");
+    end_list(j);
 }
 
 /* Writes one of the three means of every drawing; offset: of that mean in struct amp_map_means. Ten
  * digits, since there may be a million. */
-static void write_drawings(FILE *out, const char *key, const struct amp_bootstrap *bootstrap,
-                           size_t offset)
+static void write_drawings(struct amp_json *j, const char *key,
+                           const struct amp_bootstrap *bootstrap, size_t offset)
 {
-    fprintf(out, "    \"%s\": [", key);
+    amp_json_line(j, 4);
+    amp_json_begin(j, key, '[');
+    j->digits = 10;
     for (int b = 0; b < bootstrap->count; b++) {
         double value;
         memcpy(&value, (const char *)&bootstrap->means[b] + offset, sizeof value);
-        if (b) fputs(", ", out);
-        amp_json_number(out, value, 10);
+        amp_json_number(j, NULL, value);
     }
-    fputc(']', out);
+    j->digits = AMP_JSON_EXACT;
+    amp_json_end(j, ']');
 }
 
-static void write_bootstrap(FILE *out, const struct amp_bootstrap *bootstrap)
+static void write_bootstrap(struct amp_json *j, const struct amp_bootstrap *bootstrap)
 {
     if (bootstrap->count == 0) return;
-    fprintf(out, "  \"bootstrap\": {\n");
-    write_drawings(out, "map50", bootstrap, offsetof(struct amp_map_means, map50));
-    fprintf(out, ",\n");
-    write_drawings(out, "map75", bootstrap, offsetof(struct amp_map_means, map75));
-    fprintf(out, ",\n");
-    write_drawings(out, "map", bootstrap, offsetof(struct amp_map_means, map));
-    fprintf(out, "\n  },\n");
+    amp_json_line(j, 2);
+    amp_json_begin(j, "bootstrap", '{');
+    write_drawings(j, "map50", bootstrap, offsetof(struct amp_map_means, map50));
+    write_drawings(j, "map75", bootstrap, offsetof(struct amp_map_means, map75));
+    write_drawings(j, "map", bootstrap, offsetof(struct amp_map_means, map));
+    amp_json_line(j, 2);
+    amp_json_end(j, '}');
 }
 
+/* All digits: comparisons of two JSON files must not see rounding. */
 static void write_object(FILE *out, const struct amp_map_settings *settings,
                          const struct amp_eval_set *set, const struct amp_map_result *result,
                          const struct amp_bootstrap *bootstrap)
 {
-    fprintf(out, "{\n");
-    write_means(out, &result->mean);
-    fprintf(out, "  \"classes\": [\n");
-    for (int k = 0; k < result->n_classes; k++) {
-        write_class(out, amp_eval_set_class_name(set, k), &result->classes[k]);
-        fprintf(out, "%s\n", k + 1 < result->n_classes ? "," : "");
-    }
-    fprintf(out, "  ],\n");
-    write_bootstrap(out, bootstrap);
-    write_settings(out, settings, set);
-    fprintf(out, "  \"format\": \"darknet-amp detector map 1\"\n}\n");
+    struct amp_json j = {.out = out, .digits = AMP_JSON_EXACT};
+    amp_json_begin(&j, NULL, '{');
+    write_means(&j, &result->mean);
+    begin_list(&j, "classes");
+    for (int k = 0; k < result->n_classes; k++)
+        write_class(&j, amp_eval_set_class_name(set, k), &result->classes[k]);
+    end_list(&j);
+    write_bootstrap(&j, bootstrap);
+    write_settings(&j, settings, set);
+    amp_json_line(&j, 2);
+    amp_json_string(&j, "format", "darknet-amp detector map 1");
+    amp_json_line(&j, 0);
+    amp_json_end(&j, '}');
+    fputc('\n', out);
 }
 
 /* ---- the file ---- */
 
-/* Opens a new file beside path; its name goes to temporary (PATH_MAX bytes). */
-static FILE *open_temporary(const char *path, char *temporary, char *err, size_t err_size)
-{
-    int length = snprintf(temporary, PATH_MAX, "%s.%ld.tmp", path, (long)getpid());
-    FILE *file = length < PATH_MAX ? fopen(temporary, "wx") : NULL;
-    if (!file)
-        snprintf(err, err_size, "cannot write %s: %s", path,
-                 strerror(length < PATH_MAX ? errno : ENAMETOOLONG));
-    return file;
-}
-
 /* rename would replace a device or a pipe such as /dev/stdout by a file. */
 int amp_map_check_json(const char *path, char *err, size_t err_size)
 {
-    char temporary[PATH_MAX];
     struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
-        snprintf(err, err_size, "cannot write %s: exists and is not a regular file", path);
-        return -1;
-    }
-    FILE *file = open_temporary(path, temporary, err, err_size);
-    if (!file) return -1;
-    fclose(file);
-    unlink(temporary);
-    return 0;
+    if (stat(path, &info) || S_ISREG(info.st_mode)) return amp_whole_try(path, err, err_size);
+    snprintf(err, err_size, "cannot write %s: exists and is not a regular file", path);
+    return -1;
 }
 
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
                        const struct amp_bootstrap *bootstrap, char *err, size_t err_size)
 {
-    char temporary[PATH_MAX];
-    FILE *file = open_temporary(path, temporary, err, err_size);
-    if (!file) return -1;
-    write_object(file, settings, set, result, bootstrap);
-    /* fsync before rename: after a power cut the name must not stand for an empty file. */
-    bool written = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
-    written = fclose(file) == 0 && written;
-    if (written && rename(temporary, path) == 0) return 0;
-    snprintf(err, err_size, "cannot write %s: %s", path, strerror(errno));
-    unlink(temporary);
-    return -1;
+    struct amp_whole_file whole = {.fd = -1};
+    FILE *f = amp_whole_begin(&whole, path, err, err_size)
+                  ? NULL
+                  : amp_whole_stream(&whole, err, err_size);
+    if (f) write_object(f, settings, set, result, bootstrap);
+    /* Flushed before the rename: after a power cut the name must not stand for an empty file. */
+    int failed = !f || amp_whole_end_stream(&whole, f, err, err_size) ||
+                 amp_whole_flush(&whole, err, err_size) || amp_whole_place(&whole, err, err_size);
+    amp_whole_drop(&whole);
+    return failed ? -1 : 0;
 }
 
 /* ---- the bootstrap ---- */

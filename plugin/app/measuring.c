@@ -6,12 +6,14 @@
 #include "measuring.h"
 
 #include <dnnl.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "amp_observe.h"
@@ -19,7 +21,9 @@
 #include "darknet.h"
 #include "plugin/core/engine/layers.h"
 #include "plugin/core/plan/need.h"
+#include "plugin/core/read/named_files.h"
 #include "plugin/core/read/text.h"
+#include "plugin/input/check_train.h"
 
 #ifdef GPU
 #include <cuda_runtime.h>
@@ -179,6 +183,7 @@ static int read_as_mixed(struct amp_cfg_file *cfg, struct amp_options *options, 
         snprintf(err, err_size, "%s: out of memory", cfg->path);
         return -1;
     }
+    amp_dialect_settle(cfg); /* for the caller's description too */
     int failed = amp_options_read(cfg, options, notes, notes_size, err, err_size);
     options->mixed_precision = false;
     free(net->entries);
@@ -216,6 +221,77 @@ int amp_machine_settle_pass(struct amp_net_desc *net, const struct amp_cfg_file 
 {
     const struct ampk_backend *backend = amp_machine_backend(options, gpu);
     return amp_need_settle(net, cfg, options, backend, amp_layers_ours(backend), err, err_size);
+}
+
+int amp_complain(const char *what)
+{
+    fprintf(stderr, "error: %s\n", what);
+    return -1;
+}
+
+int amp_result_flush(void)
+{
+    return fflush(stdout) || ferror(stdout) ? amp_complain(strerror(errno)) : 0;
+}
+
+int amp_inputs_check(const char *data, const char *cfg, const char *weights)
+{
+    static char err[1 << 16];
+    const bool clear = true; /* of the weights' count of images */
+    if (!amp_check_train_inputs(data, cfg, weights, clear, gpu_index >= 0, stderr, stderr, err,
+                                sizeof err))
+        return 0;
+    amp_print_faults(err, stderr);
+    return -1;
+}
+
+int amp_measured_read(struct amp_measured *m, const char *path, int gpu)
+{
+    char err[2 * PATH_MAX];
+    *m = (struct amp_measured){.cfg = amp_cfg_read(path, err, sizeof err)};
+    if (!m->cfg || amp_named_files_check(m->cfg, err, sizeof err) ||
+        amp_mixed_options_read(m->cfg, &m->options, err, sizeof err))
+        return amp_complain(err);
+    amp_machine_settle_dtype(&m->options, gpu);
+    m->net = amp_net_describe(m->cfg, 0, 0, true, err, sizeof err);
+    if (!m->net || amp_machine_settle_pass(m->net, m->cfg, &m->options, gpu, err, sizeof err))
+        return amp_complain(err);
+    return 0;
+}
+
+void amp_measured_free(struct amp_measured *m)
+{
+    amp_net_desc_free(m->net);
+    amp_cfg_free(m->cfg);
+}
+
+/* A net with subdivisions=auto is fitted to what is free, and a GPU's driver takes more addresses
+ * than any limit leaves. */
+void amp_machine_report_limit(const char *path, int gpu, int processes)
+{
+    char err[2 * PATH_MAX];
+    const double gib = 1 << 30;
+    struct rlimit most;
+    struct amp_options options;
+    struct amp_fit fit = {0};
+    if (gpu >= 0 || getrlimit(RLIMIT_AS, &most) || most.rlim_cur == RLIM_INFINITY) return;
+    struct amp_cfg_file *cfg = amp_cfg_read(path, err, sizeof err);
+    int passes = cfg ? amp_cfg_int(cfg->sections, "subdivisions", 1) : 0;
+    if (passes > 0 && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err)) {
+        amp_machine_settle_dtype(&options, gpu);
+        const struct ampk_backend *backend = amp_machine_backend(&options, gpu);
+        const struct amp_fitter f = {cfg, &options, backend, amp_layers_ours(backend),
+                                     0,   processes};
+        if (!amp_fit_predict(&f, amp_cfg_int(cfg->sections, "batch", 1), passes, &fit, err,
+                             sizeof err) &&
+            fit.bytes > most.rlim_cur)
+            fprintf(stderr,
+                    "darknet-amp: %s: this training is predicted to take %.2f GiB of memory, and "
+                    "the limit of address space is %.2f: raise it (ulimit -v), lower batch or "
+                    "raise subdivisions\n",
+                    path, (double)fit.bytes / gib, (double)most.rlim_cur / gib);
+    }
+    amp_cfg_free(cfg);
 }
 
 /* ---- networks ---- */

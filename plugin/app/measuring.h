@@ -34,7 +34,28 @@ void amp_machine_settle_dtype(struct amp_options *, int gpu);
 /* The backend of a training there; for what amp_backend_on is for. */
 const struct ampk_backend *amp_machine_backend(const struct amp_options *, int gpu);
 
-/* ---- the user's cfg ---- */
+/* ---- what the user gave, and what is said of it: errors go to stderr ---- */
+
+/* Prints "error: WHAT" and returns -1. */
+int amp_complain(const char *what);
+/* Whether all of the result reached standard output: 0, or -1 after saying why not. */
+int amp_result_flush(void);
+
+/* Whether detector train would begin with these (weights may be NULL): 0, or -1 after naming all
+ * faults. The count of images seen is no reason to refuse. Choose the machine before. */
+int amp_inputs_check(const char *data, const char *cfg, const char *weights);
+
+/* A net as training would have it, but with mixed_precision=1 whatever the cfg says;
+ * options.mixed_precision is the cfg's. */
+struct amp_measured {
+    struct amp_cfg_file *cfg;
+    struct amp_options options; /* with a settled dtype */
+    struct amp_net_desc *net;   /* with settled subdivisions */
+};
+
+/* 0, or -1 after saying why not; free it in both cases. */
+int amp_measured_read(struct amp_measured *, const char *path, int gpu);
+void amp_measured_free(struct amp_measured *);
 
 /* Reads the options as if the cfg had mixed_precision=1, and prints their notes on stderr, which
  * training would print, too. options->mixed_precision says what the cfg has. The cfg is left as it
@@ -48,6 +69,10 @@ void amp_mixed_tell_off(const struct amp_cfg_file *, const char *meaning);
  * options' dtype is settled. 0, or -1 with text in err. */
 int amp_machine_settle_pass(struct amp_net_desc *, const struct amp_cfg_file *,
                             const struct amp_options *, int gpu, char *err, size_t err_size);
+
+/* Says so on stderr where a limit of address space (ulimit -v) is below what a training of this cfg
+ * is predicted to take in each of so many processes. */
+void amp_machine_report_limit(const char *cfg, int gpu, int processes);
 
 /* ---- a network for measuring: the user's cfg with some keys changed ---- */
 

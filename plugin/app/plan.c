@@ -106,21 +106,26 @@ static void print_fit(const struct request *r, const struct answer *a)
                (double)largest->batch / a->written.batch);
 }
 
-static void print_one(const char *key, bool fits, const struct amp_fit *fit, double rate)
+static void write_one(struct amp_json *j, const char *key, bool fits, const struct amp_fit *fit,
+                      double rate)
 {
-    printf(", \"%s\": ", key);
-    if (fits)
-        printf("{\"batch\": %d, \"subdivisions\": %d, \"learning_rate\": %.9g, \"bytes\": %zu}",
-               fit->batch, fit->subdivisions, rate, fit->bytes);
-    else
-        fputs("null", stdout);
+    if (!fits) {
+        amp_json_string(j, key, NULL);
+        return;
+    }
+    amp_json_begin(j, key, '{');
+    amp_json_put(j, "batch", "%d", fit->batch);
+    amp_json_put(j, "subdivisions", "%d", fit->subdivisions);
+    amp_json_number(j, "learning_rate", rate);
+    amp_json_put(j, "bytes", "%zu", fit->bytes);
+    amp_json_end(j, '}');
 }
 
-static void print_fit_json(const struct answer *a)
+static void write_fit(struct amp_json *j, const struct answer *a)
 {
-    print_one("as_written", true, &a->written, a->rate);
-    print_one("fit", a->fits, &a->fit, a->rate);
-    print_one("largest_fit", a->largest_fits, &a->largest, scaled_rate(a));
+    write_one(j, "as_written", true, &a->written, a->rate);
+    write_one(j, "fit", a->fits, &a->fit, a->rate);
+    write_one(j, "largest_fit", a->largest_fits, &a->largest, scaled_rate(a));
 }
 
 /* ---- the pass of each of several processes ---- */
@@ -198,10 +203,13 @@ static void print_text(const struct request *r, const struct amp_plan *plan,
 static void print_json(const struct request *r, const struct amp_plan *plan,
                        const struct amp_net_desc *net, const struct answer *fit)
 {
-    amp_plan_print_json(plan, net, stdout);
-    printf(", \"processes\": %d", r->processes);
-    if (r->memory > 0) print_fit_json(fit);
-    fputs("}\n", stdout);
+    struct amp_json j = {.out = stdout, .digits = AMP_JSON_FLOAT};
+    amp_json_begin(&j, NULL, '{');
+    amp_plan_write_json(plan, net, &j);
+    amp_json_put(&j, "processes", "%d", r->processes);
+    if (r->memory > 0) write_fit(&j, fit);
+    amp_json_end(&j, '}');
+    putchar('\n');
 }
 
 static int print_plan(const struct request *r, struct amp_cfg_file *cfg, char *err, size_t err_size)
@@ -272,7 +280,7 @@ int amp_command_plan(int argc, char **argv)
         snprintf(err, sizeof err, "the plan cannot be written: %s", strerror(errno));
         failed = 1;
     }
-    if (failed) fprintf(stderr, "darknet-amp: %s\n", err);
+    if (failed) fprintf(stderr, "error: %s\n", err);
     amp_cfg_free(cfg);
     return failed;
 }

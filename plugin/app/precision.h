@@ -91,13 +91,12 @@ void amp_precision_overflow(struct amp_precision *, int layer, const char *tenso
  * given. Wrong weight gradients are always named, as advice or in `left`. */
 void amp_precision_judge(struct amp_precision *);
 
-/* The rest of the report: inputs, speed and memory. */
+/* The rest of the report: inputs and memory. */
 struct amp_check_summary {
     const char *data, *cfg, *weights; /* weights NULL: random ones */
     int images, images_per_iteration, redone;
-    double stock_seconds, fp32_seconds, mixed_seconds; /* an iteration's passes; 0: not measured */
-    size_t fp32_bytes, mixed_bytes;                    /* activations of a pass */
-    bool random_size; /* training changes the network's size: these are the cfg's */
+    size_t fp32_bytes, mixed_bytes; /* activations of a pass */
+    bool random_size;               /* training changes the network's size: these are the cfg's */
 };
 void amp_precision_print(const struct amp_precision *, const struct amp_check_summary *, FILE *);
 void amp_precision_print_json(const struct amp_precision *, const struct amp_check_summary *,
@@ -113,8 +112,6 @@ struct amp_comparison {
     const struct amp_cfg_file *cfg;
     struct amp_precision *precision;
     struct network *fp32, *mixed;
-    char **paths; /* the training list */
-    int n_paths;
     int images, redone; /* images compared; backward passes that were repeated */
     double began, told; /* seconds: the start, and the last line of progress */
 };

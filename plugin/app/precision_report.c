@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "plugin/core/read/text.h"
+#include "plugin/core/read/json.h"
 #include "plugin/core/engine/guard.h"
 #include "precision.h"
 
@@ -75,20 +75,6 @@ static void print_scale(const struct amp_precision *p, const struct amp_check_su
         fprintf(f, "%s, found by %d repeated backward passes\n", scale, s->redone);
 }
 
-/* Only passes are timed; a user who compares with a run needs to know what is missing. */
-static void print_speed(const struct amp_check_summary *s, FILE *f)
-{
-    if (s->mixed_seconds > 0)
-        fprintf(f,
-                "  speed       passes of an iteration (%d images): Darknet's FP32 %.3g s, mixed "
-                "%.3g s (%.1fx); the plugin in FP32 %.3g s.\n"
-                "              Loading the images and the update come on top\n",
-                s->images_per_iteration, s->stock_seconds, s->mixed_seconds,
-                s->stock_seconds / s->mixed_seconds, s->fp32_seconds);
-    else
-        fprintf(f, "  speed       not measured: no pass in mixed precision was clean\n");
-}
-
 /* Advice depends on all of this, so it is printed above it. */
 static void print_summary(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
 {
@@ -104,7 +90,6 @@ static void print_summary(const struct amp_precision *p, const struct amp_check_
                                        : "; mixed_precision=1 is not under [net]: checked as if "
                                          "it were");
     print_scale(p, s, f);
-    print_speed(s, f);
     fprintf(f, "  memory      activations of a pass: FP32 %.1f MiB, mixed %.1f MiB (%.2fx)%s\n\n",
             (double)s->fp32_bytes / (1 << 20), (double)s->mixed_bytes / (1 << 20),
             (double)s->mixed_bytes / (double)s->fp32_bytes,
@@ -176,113 +161,103 @@ void amp_precision_print(const struct amp_precision *p, const struct amp_check_s
 
 /* ---- JSON ---- */
 
-/* NAN becomes null (core/read/text.h). */
-static void json_number(FILE *f, const char *before, double value)
+static double number_or_null(bool is, double value)
 {
-    fputs(before, f);
-    amp_json_number(f, value, 9);
+    return is ? value : NAN;
 }
 
 /* null for a tensor without numbers, so that readers need no special value. */
-static void json_tensor(FILE *f, const char *name, const struct amp_compared *t)
+static void json_tensor(struct amp_json *j, const char *name, const struct amp_compared *t)
 {
-    fprintf(f, ", \"%s\": ", name);
     if (!is_measured(t)) {
-        fprintf(f, "null");
+        amp_json_string(j, name, NULL);
         return;
     }
-    json_number(f, "{\"largest\": ", t->largest);
-    json_number(f, ", \"relative_error\": ", t->error);
-    json_number(f, ", \"cosine\": ", t->cosine);
-    json_number(f, ", \"zero\": ", t->zero);
-    json_number(f, ", \"lost\": ", t->lost);
-    json_number(f, ", \"lost_norm\": ", t->lost_norm);
-    json_number(f, ", \"headroom\": ", headroom(t));
-    fputc('}', f);
+    amp_json_begin(j, name, '{');
+    amp_json_number(j, "largest", t->largest);
+    amp_json_number(j, "relative_error", t->error);
+    amp_json_number(j, "cosine", t->cosine);
+    amp_json_number(j, "zero", t->zero);
+    amp_json_number(j, "lost", t->lost);
+    amp_json_number(j, "lost_norm", t->lost_norm);
+    amp_json_number(j, "headroom", headroom(t));
+    amp_json_end(j, '}');
 }
 
-static void json_layers(const struct amp_precision *p, FILE *f)
+static void json_layer(const struct amp_precision *p, int i, struct amp_json *j)
 {
-    for (int i = 0; i < p->net->n; i++) {
-        const char *format = p->tensors[AMP_SEEN_OUT][i].format;
-        fprintf(f, "%s\n  {\"layer\": %d, \"type\": \"%s\", \"format\": \"%s\"", i ? "," : "", i,
-                amp_layer_type_name(p->net->layers[i].type), format ? format : "fp32");
-        json_tensor(f, "output", &p->tensors[AMP_SEEN_OUT][i]);
-        json_tensor(f, "delta", &p->tensors[AMP_SEEN_DELTA][i]);
-        json_tensor(f, "weight_gradient", &p->tensors[AMP_SEEN_GRADIENT][i]);
-        fputc('}', f);
-    }
+    const char *format = p->tensors[AMP_SEEN_OUT][i].format;
+    amp_json_line(j, 2);
+    amp_json_begin(j, NULL, '{');
+    amp_json_put(j, "layer", "%d", i);
+    amp_json_string(j, "type", amp_layer_type_name(p->net->layers[i].type));
+    amp_json_string(j, "format", format ? format : "fp32");
+    json_tensor(j, "output", &p->tensors[AMP_SEEN_OUT][i]);
+    json_tensor(j, "delta", &p->tensors[AMP_SEEN_DELTA][i]);
+    json_tensor(j, "weight_gradient", &p->tensors[AMP_SEEN_GRADIENT][i]);
+    amp_json_end(j, '}');
 }
 
-static void json_advice(const struct amp_precision *p, FILE *f)
+static void json_advice(const struct amp_advice *a, struct amp_json *j)
 {
-    for (int k = 0; k < p->n_advice; k++) {
-        const struct amp_advice *a = &p->advice[k];
-        fprintf(f, "%s\n  {\"layer\": ", k ? "," : "");
-        json_number(f, "", a->layer < 0 ? NAN : a->layer);
-        fprintf(f, ", \"line\": %d, \"%s\": \"%s=%s\", ", a->line, a->replace ? "replace" : "add",
-                a->key, a->value);
-        fprintf(f, "\"why\": ");
-        amp_json_string(f, a->why);
-        fputc('}', f);
-    }
+    amp_json_line(j, 2);
+    amp_json_begin(j, NULL, '{');
+    amp_json_number(j, "layer", number_or_null(a->layer >= 0, a->layer));
+    amp_json_put(j, "line", "%d", a->line);
+    amp_json_put(j, a->replace ? "replace" : "add", "\"%s=%s\"", a->key, a->value);
+    amp_json_string(j, "why", a->why);
+    amp_json_end(j, '}');
 }
 
 /* A layer for which no line helps. */
-static void json_not_solved(const struct amp_precision *p, FILE *f)
+static void json_not_solved(const struct amp_precision *p, struct amp_json *j)
 {
     if (p->left < 0) {
-        fprintf(f, "null");
+        amp_json_string(j, "not_solved", NULL);
         return;
     }
-    fprintf(f, "{\"layer\": %d, \"why\": ", p->left);
-    amp_json_string(f, p->left_why);
-    fputc('}', f);
+    amp_json_begin(j, "not_solved", '{');
+    amp_json_put(j, "layer", "%d", p->left);
+    amp_json_string(j, "why", p->left_why);
+    amp_json_end(j, '}');
 }
 
-/* null if no mixed pass was clean. */
-static void json_seconds(const struct amp_check_summary *s, FILE *f)
+static void json_lists(const struct amp_precision *p, struct amp_json *j)
 {
-    bool measured = s->mixed_seconds > 0;
-    json_number(
-        f, "\"seconds_per_iteration\": {\"darknet_fp32\": ", measured ? s->stock_seconds : NAN);
-    json_number(f, ", \"fp32\": ", measured ? s->fp32_seconds : NAN);
-    json_number(f, ", \"mixed\": ", measured ? s->mixed_seconds : NAN);
-    fputc('}', f);
-}
-
-static void json_inputs(const struct amp_check_summary *s, FILE *f)
-{
-    fprintf(f, "\"data\": ");
-    amp_json_string(f, s->data);
-    fprintf(f, ", \"cfg\": ");
-    amp_json_string(f, s->cfg);
-    fprintf(f, ", \"weights\": ");
-    if (s->weights)
-        amp_json_string(f, s->weights);
-    else
-        fprintf(f, "null");
+    amp_json_line(j, 1);
+    amp_json_begin(j, "advice", '[');
+    for (int k = 0; k < p->n_advice; k++)
+        json_advice(&p->advice[k], j);
+    amp_json_end(j, ']');
+    amp_json_line(j, 1);
+    json_not_solved(p, j);
+    amp_json_line(j, 1);
+    amp_json_begin(j, "layers", '[');
+    for (int i = 0; i < p->net->n; i++)
+        json_layer(p, i, j);
+    amp_json_end(j, ']');
 }
 
 void amp_precision_print_json(const struct amp_precision *p, const struct amp_check_summary *s,
                               FILE *f)
 {
-    fprintf(f, "{\"status\": \"%s\", ", p->n_advice || p->left >= 0 ? "advice" : "fine");
-    json_inputs(s, f);
-    fprintf(f, ",\n \"precision\": \"%s\", \"batches\": %d", amp_dtype_word(p->options.dtype),
-            p->batches);
-    json_number(f, ", \"images\": ", p->batches ? s->images : NAN);
-    fprintf(f, ", \"images_per_iteration\": %d", s->images_per_iteration);
-    json_number(f, ", \"loss_scale\": ", p->batches ? p->scale : NAN);
-    json_number(f, ", \"redone\": ", p->batches ? s->redone : NAN);
-    fprintf(f, ",\n ");
-    json_seconds(s, f);
-    fprintf(f, ",\n \"activation_bytes\": {\"fp32\": %zu, \"mixed\": %zu},\n \"advice\": [",
-            s->fp32_bytes, s->mixed_bytes);
-    json_advice(p, f);
-    fprintf(f, "],\n \"not_solved\": ");
-    json_not_solved(p, f);
-    fprintf(f, ",\n \"layers\": [");
-    json_layers(p, f);
-    fprintf(f, "]}\n");
+    struct amp_json j = {.out = f, .digits = AMP_JSON_FLOAT};
+    amp_json_begin(&j, NULL, '{');
+    amp_json_string(&j, "status", p->n_advice || p->left >= 0 ? "advice" : "fine");
+    amp_json_string(&j, "data", s->data);
+    amp_json_string(&j, "cfg", s->cfg);
+    amp_json_string(&j, "weights", s->weights);
+    amp_json_line(&j, 1);
+    amp_json_string(&j, "precision", amp_dtype_word(p->options.dtype));
+    amp_json_put(&j, "batches", "%d", p->batches);
+    amp_json_number(&j, "images", number_or_null(p->batches, s->images));
+    amp_json_put(&j, "images_per_iteration", "%d", s->images_per_iteration);
+    amp_json_number(&j, "loss_scale", number_or_null(p->batches, p->scale));
+    amp_json_number(&j, "redone", number_or_null(p->batches, s->redone));
+    amp_json_line(&j, 1);
+    amp_json_put(&j, "activation_bytes", "{\"fp32\": %zu, \"mixed\": %zu}", s->fp32_bytes,
+                 s->mixed_bytes);
+    json_lists(p, &j);
+    amp_json_end(&j, '}');
+    fputc('\n', f);
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "amp.h"
 #include "amp_observe.h"
 #include "commands.h"
 #include "darknet.h"
@@ -22,7 +23,6 @@
 
 #include "plugin/attach/device.h"
 #include "plugin/core/host.h"
-#include "plugin/core/read/named_files.h"
 #include "plugin/core/read/options.h"
 #include "plugin/input/check_train.h"
 
@@ -33,8 +33,9 @@
 /* Steps before the first that counts: memory is touched, plans are chosen. Mixed precision also
  * searches its loss scale in the first one. */
 static const int warm_up[AMP_PROFILE_WAYS] = {1, 2};
-enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 15, MOST_SKIPPED = 20 };
+enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 15, MOST_PASSES = 20, MOST_SKIPPED = 20 };
 static const double enough_seconds = 20, seconds_between_lines = 5;
+static const double enough_of_passes = 5, most_of_passes = 20; /* seconds, beside loading */
 
 /* One way's network. */
 struct timed {
@@ -275,12 +276,6 @@ int amp_profile_time(struct amp_profile *p, network *nets[AMP_PROFILE_WAYS], FIL
     return p->rounds < LEAST_ROUNDS ? -1 : 0;
 }
 
-static int complain(const char *what)
-{
-    fprintf(stderr, "error: %s\n", what);
-    return -1;
-}
-
 /* ---- networks ---- */
 
 /* Fills in random images, and one label per image if the head's format is known: [yolo] and
@@ -363,8 +358,9 @@ static void read_arguments(int argc, char **argv, struct request *r)
         .files = "CFG [DATA]",
         .help =
             "Times training steps layer by layer, forward and backward, in Darknet's FP32 and in "
-            "mixed precision, on random weights and images; with DATA also the loading of its "
-            "training images. Trains nothing.",
+            "mixed precision, on random weights and images. With DATA it also times how fast one "
+            "core loads its training images, by Darknet's own way and by darknet-amp's, and says "
+            "whether loading keeps up. Trains nothing.",
         .file = {&r->cfg, &r->data},
         .least_files = 1,
         .options = options};
@@ -399,32 +395,79 @@ static int print_result(const struct request *r, const struct amp_profile *p)
         amp_profile_print_json(p, stdout);
     else
         amp_profile_print(p, stdout);
-    return fflush(stdout) || ferror(stdout) ? complain(strerror(errno)) : 0;
+    return amp_result_flush();
 }
 
-static int check_data(const struct request *r)
+/* ---- loading, and the step that it must keep up with ---- */
+
+/* Layers may leave FP16, and the loss scale falls, until a pass is clean. */
+static bool warm_up_passes(network *net)
 {
-    static char err[1 << 16];
-    if (!r->data || !amp_check_train_inputs(r->data, r->cfg, NULL, true, gpu_index >= 0, stderr,
-                                            stderr, err, sizeof err))
-        return 0;
-    amp_print_faults(err, stderr);
-    return -1;
+    struct amp_pass pass = {0};
+    for (int k = 0; k < net->n + MOST_SKIPPED && !pass.clean; k++)
+        amp_pass(net, NULL, NULL, &pass);
+    return pass.clean;
 }
 
-/* By the cfg's way; that of images which are left to Darknet is Darknet's. */
-static int time_loading(const struct request *r, struct amp_profile *p, network *net,
-                        const struct amp_options *options)
+static bool is_enough(int passes, double start)
+{
+    double seconds = amp_clock_seconds() - start;
+    return passes >= MOST_PASSES || (passes >= LEAST_ROUNDS && seconds > enough_of_passes) ||
+           (passes && seconds > most_of_passes);
+}
+
+/* Of passes that no layer of is waited for. The fastest counts, since other work on the machine
+ * only adds time. The update is left out: it is little beside an iteration's passes. */
+static int time_step(struct amp_loading *l, network *net, int subdivisions, char *err,
+                     size_t err_size)
+{
+    struct amp_pass pass;
+    double fastest = INFINITY;
+    if (!warm_up_passes(net)) {
+        snprintf(err, err_size,
+                 "no pass of the network is without overflow; `darknet amp check` says why");
+        return -1;
+    }
+    for (double start = amp_clock_seconds(); !is_enough(l->passes, start); l->passes++) {
+        double begin = amp_clock_seconds();
+        amp_pass(net, NULL, NULL, &pass);
+        fastest = fmin(fastest, amp_clock_seconds() - begin);
+    }
+    l->step = fastest * subdivisions;
+    l->step_images = net->batch * subdivisions;
+    return 0;
+}
+
+static void describe_loading(struct amp_loading *l, const struct request *r,
+                             const struct amp_profile *p, const struct amp_options *options)
+{
+    int images = p->net->batch * p->net->subdivisions;
+    l->data = r->data;
+    l->width = p->net->w;
+    l->height = p->net->h;
+    l->random_size = p->net->layers[p->net->n - 1].random;
+    l->loader = options->loader;
+    l->reduces = options->jpeg_scale;
+    l->precision = amp_dtype_word(options->dtype);
+    l->machine = &p->machine;
+    l->cores = amp_cores();
+    l->threads_given = options->loader_threads > 0;
+    l->threads = l->threads_given ? options->loader_threads : l->cores;
+    if (l->threads > images) l->threads = images; /* a thread has at least one image */
+}
+
+static int time_loading(const struct request *r, struct amp_profile *p, struct amp_loading *l,
+                        network *net, const struct amp_options *options)
 {
     char err[2 * PATH_MAX];
     load_args args;
-    struct amp_loading l = {.reduces = options->jpeg_scale};
     if (!r->data) return 0;
+    describe_loading(l, r, p, options);
     amp_detector_args(net, r->data, &args);
-    if (amp_loading_measure(&l, &args, stderr, err, sizeof err)) return complain(err);
-    bool fast = options->loader == AMP_LOADER_FAST;
-    p->loading = fast ? amp_loading_ours(&l) : l.darknet;
-    p->loaders = options->loader_threads ? options->loader_threads : amp_cores();
+    if (amp_loading_measure(l, &args, stderr, err, sizeof err) ||
+        time_step(l, net, p->net->subdivisions, err, sizeof err))
+        return amp_complain(err);
+    p->loading = l;
     return 0;
 }
 
@@ -433,13 +476,13 @@ static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
 {
     char err[256];
     network *nets[AMP_PROFILE_WAYS] = {0};
+    struct amp_loading loading = {0};
     p->layers = calloc((size_t)p->net->n, sizeof *p->layers);
-    if (!p->layers) return complain("out of memory");
-    p->loading = NAN;
+    if (!p->layers) return amp_complain("out of memory");
     int kept = amp_quiet_begin(), failed = build_all(cfg, p, nets);
     /* Loading comes first: then no thread of the backend is there yet. */
-    if (!failed) failed = time_loading(r, p, nets[AMP_PROFILE_MIXED], options);
-    if (!failed && amp_profile_time(p, nets, stderr, err, sizeof err)) failed = complain(err);
+    if (!failed) failed = time_loading(r, p, &loading, nets[AMP_PROFILE_MIXED], options);
+    if (!failed && amp_profile_time(p, nets, stderr, err, sizeof err)) failed = amp_complain(err);
     amp_quiet_end(kept);
     if (!failed) {
         report_left_fp16(nets[AMP_PROFILE_MIXED]);
@@ -453,33 +496,28 @@ static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
     return failed;
 }
 
+static int profile(const struct request *r, const struct amp_measured *subject)
+{
+    struct amp_profile p = {.net = subject->net};
+    struct reason no_fp32 = {""};
+    /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
+    amp_train_stock_check(subject->cfg, subject->net, gpu_index >= 0, take_first, &no_fp32);
+    if (no_fp32.text[0]) p.no_fp32 = no_fp32.text;
+    if (r->data && !subject->options.mixed_precision)
+        amp_mixed_tell_off(subject->cfg, "so Darknet loads all images; with mixed_precision=1:");
+    /* A black image in place of a broken one would load fast. */
+    if (r->data) amp_refuse_bad_images(1);
+    if (r->data && amp_inputs_check(r->data, r->cfg, NULL)) return -1;
+    return profile_cfg(r, subject->cfg, &subject->options, &p);
+}
+
 int amp_command_profile(int argc, char **argv)
 {
-    char err[2 * PATH_MAX];
     struct request r = {0};
-    struct amp_options options;
-    struct amp_profile p = {0};
-    struct amp_net_desc *net = NULL;
-    struct reason no_fp32 = {""};
+    struct amp_measured subject;
     read_arguments(argc, argv, &r);
     amp_machine_choose(r.gpu);
-    struct amp_cfg_file *cfg = amp_cfg_read(r.cfg, err, sizeof err);
-    if (cfg && !amp_named_files_check(cfg, err, sizeof err) &&
-        !amp_mixed_options_read(cfg, &options, err, sizeof err))
-        net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
-    if (net) {
-        amp_machine_settle_dtype(&options, r.gpu);
-        if (amp_machine_settle_pass(net, cfg, &options, r.gpu, err, sizeof err)) {
-            amp_net_desc_free(net);
-            net = NULL;
-        }
-    }
-    /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
-    if (net) amp_train_stock_check(cfg, net, gpu_index >= 0, take_first, &no_fp32);
-    p.net = net;
-    p.no_fp32 = no_fp32.text[0] ? no_fp32.text : NULL;
-    int failed = !net ? complain(err) : check_data(&r) ? -1 : profile_cfg(&r, cfg, &options, &p);
-    amp_net_desc_free(net);
-    amp_cfg_free(cfg);
+    int failed = amp_measured_read(&subject, r.cfg, r.gpu) || profile(&r, &subject);
+    amp_measured_free(&subject);
     return failed ? 1 : 0;
 }

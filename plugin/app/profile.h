@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "loading.h"
 #include "measuring.h"
 #include "plugin/core/net/net.h"
 #include "plugin/core/plan/plan.h"
@@ -27,11 +28,10 @@ struct amp_profile {
     const char *no_fp32; /* why Darknet's FP32 is not timed, its numbers NaN; NULL: it is */
     int rounds;          /* the seconds are the fastest of them, each for itself */
     struct amp_profile_layer *layers;
-    struct amp_profile_layer other;  /* seconds of the passes that are no layer's */
-    double update[AMP_PROFILE_WAYS]; /* seconds, of all layers together */
-    double step[AMP_PROFILE_WAYS];   /* seconds of the fastest whole step */
-    double loading;                  /* seconds that an image takes one core; NaN: not measured */
-    int loaders;                     /* cores that load */
+    struct amp_profile_layer other;    /* seconds of the passes that are no layer's */
+    double update[AMP_PROFILE_WAYS];   /* seconds, of all layers together */
+    double step[AMP_PROFILE_WAYS];     /* seconds of the fastest whole step */
+    const struct amp_loading *loading; /* NULL: not measured */
 };
 
 /* Sets the FLOPs, from the descriptions. */

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "plugin/core/read/text.h"
+#include "plugin/core/read/json.h"
 
 enum { NAME_WIDTH = 29 };
 
@@ -165,115 +165,116 @@ void amp_profile_print(const struct amp_profile *p, FILE *f)
     fputc('\n', f);
     print_times("update", p->update, f);
     print_times("; whole step", p->step, f);
-    if (!isnan(p->loading))
-        fprintf(
-            f,
-            "\nloading: %.3f ms for the images of a pass, which %d core%s share, beside training",
-            1e3 * p->loading * p->net->batch, p->loaders, p->loaders == 1 ? "" : "s");
     fputs("\nGFLOP: convolutions and matrix products. other: what no layer does, as taking and "
           "checking the images,\nclearing gradients and judging the pass.\n",
           f);
     if (p->machine.device[0])
         fputs("Every layer was waited for; training does not wait, and its step takes less.\n", f);
+    if (p->loading) amp_loading_print(p->loading, f);
 }
 
 /* ---- JSON ---- */
 
-static void print_machine(const struct amp_machine *m, FILE *f)
+static void write_machine(const struct amp_machine *m, struct amp_json *j)
 {
-    fprintf(f, "\"backend\": \"%s\", \"device\": ", m->backend);
-    if (m->device[0])
-        amp_json_string(f, m->device);
-    else
-        fputs("null", f);
-    fprintf(f, ", \"threads\": %d, \"versions\": {", m->threads);
+    amp_json_string(j, "backend", m->backend);
+    amp_json_string(j, "device", m->device[0] ? m->device : NULL);
+    amp_json_put(j, "threads", "%d", m->threads);
+    amp_json_begin(j, "versions", '{');
     for (int i = 0; i < m->n_versions; i++)
-        fprintf(f, "%s\"%s\": \"%s\"", i ? ", " : "", m->versions[i].name, m->versions[i].number);
-    fputs("}", f);
+        amp_json_string(j, m->versions[i].name, m->versions[i].number);
+    amp_json_end(j, '}');
 }
 
-/* {"fp32": x, "mixed": y} */
-static void print_pair(const char *key, const double of_ways[AMP_PROFILE_WAYS], FILE *f)
+static void write_pair(struct amp_json *j, const char *key, const double of_ways[AMP_PROFILE_WAYS])
 {
-    fprintf(f, "\"%s\": {\"fp32\": ", key);
-    amp_json_number(f, of_ways[AMP_PROFILE_FP32], 9);
-    fputs(", \"mixed\": ", f);
-    amp_json_number(f, of_ways[AMP_PROFILE_MIXED], 9);
-    fputs("}", f);
+    amp_json_begin(j, key, '{');
+    amp_json_number(j, "fp32", of_ways[AMP_PROFILE_FP32]);
+    amp_json_number(j, "mixed", of_ways[AMP_PROFILE_MIXED]);
+    amp_json_end(j, '}');
 }
 
-/* Prints "fp32" or "mixed"; null if it was not timed. format NULL: the row is no layer's. */
-static void print_way(const struct amp_profile_layer *t, const struct amp_profile_layer *total,
-                      int way, const char *format, FILE *f)
+/* "fp32" or "mixed"; null if it was not timed. format NULL: the row is no layer's. */
+static void write_way(const struct amp_profile_layer *t, const struct amp_profile_layer *total,
+                      int way, const char *format, struct amp_json *j)
 {
-    fprintf(f, ",\n   \"%s\": ", way == AMP_PROFILE_FP32 ? "fp32" : "mixed");
+    const char *key = way == AMP_PROFILE_FP32 ? "fp32" : "mixed";
+    amp_json_line(j, 3);
     if (isnan(total->seconds[way][AMP_PROFILE_FORWARD])) {
-        fputs("null", f);
+        amp_json_string(j, key, NULL);
         return;
     }
-    fputs("{", f);
-    if (format) fprintf(f, "\"format\": \"%s\", ", format);
-    fputs("\"forward_seconds\": ", f);
-    amp_json_number(f, t->seconds[way][AMP_PROFILE_FORWARD], 9);
-    fputs(", \"backward_seconds\": ", f);
-    amp_json_number(f, t->seconds[way][AMP_PROFILE_BACKWARD], 9);
-    fputs(", \"share\": ", f);
-    amp_json_number(
-        f, over(amp_profile_both(t->seconds[way]), amp_profile_both(total->seconds[way])), 9);
-    fputs("}", f);
+    amp_json_begin(j, key, '{');
+    if (format) amp_json_string(j, "format", format);
+    amp_json_number(j, "forward_seconds", t->seconds[way][AMP_PROFILE_FORWARD]);
+    amp_json_number(j, "backward_seconds", t->seconds[way][AMP_PROFILE_BACKWARD]);
+    amp_json_number(j, "share",
+                    over(amp_profile_both(t->seconds[way]), amp_profile_both(total->seconds[way])));
+    amp_json_end(j, '}');
 }
 
-/* plan NULL: the row is no layer's. */
-static void print_layer(const struct amp_profile_layer *t, const struct amp_profile_layer *total,
-                        const struct amp_plan_layer *plan, FILE *f)
+/* The members of a row. plan NULL: it is no layer's. */
+static void write_row(const struct amp_profile_layer *t, const struct amp_profile_layer *total,
+                      const struct amp_plan_layer *plan, struct amp_json *j)
 {
-    fprintf(f, "\"forward_flop\": %.0f, \"backward_flop\": %.0f, \"gain\": ",
-            t->flop[AMP_PROFILE_FORWARD], t->flop[AMP_PROFILE_BACKWARD]);
-    amp_json_number(f,
+    amp_json_put(j, "forward_flop", "%.0f", t->flop[AMP_PROFILE_FORWARD]);
+    amp_json_put(j, "backward_flop", "%.0f", t->flop[AMP_PROFILE_BACKWARD]);
+    amp_json_number(j, "gain",
                     over(amp_profile_both(t->seconds[AMP_PROFILE_FP32]),
-                         amp_profile_both(t->seconds[AMP_PROFILE_MIXED])),
-                    9);
-    print_way(t, total, AMP_PROFILE_FP32, plan ? "FP32 NCHW" : NULL, f);
-    print_way(t, total, AMP_PROFILE_MIXED, plan ? amp_format_name(plan->out) : NULL, f);
-    fputs("}", f);
+                         amp_profile_both(t->seconds[AMP_PROFILE_MIXED])));
+    write_way(t, total, AMP_PROFILE_FP32, plan ? "FP32 NCHW" : NULL, j);
+    write_way(t, total, AMP_PROFILE_MIXED, plan ? amp_format_name(plan->out) : NULL, j);
 }
 
-static void print_layers(const struct amp_profile *p, const struct amp_profile_layer *total,
-                         FILE *f)
+static void write_layers(const struct amp_profile *p, const struct amp_profile_layer *total,
+                         struct amp_json *j)
 {
+    amp_json_line(j, 1);
+    amp_json_begin(j, "layers", '[');
     for (int i = 0; i < p->net->n; i++) {
         const struct amp_layer_desc *l = &p->net->layers[i];
-        fprintf(f, "%s\n  {\"layer\": %d, \"type\": \"%s\", \"outputs\": %d, ", i ? "," : "", i,
-                amp_layer_type_name(l->type), l->outputs);
-        print_layer(&p->layers[i], total, &p->plan->layers[i], f);
+        amp_json_line(j, 2);
+        amp_json_begin(j, NULL, '{');
+        amp_json_put(j, "layer", "%d", i);
+        amp_json_string(j, "type", amp_layer_type_name(l->type));
+        amp_json_put(j, "outputs", "%d", l->outputs);
+        write_row(&p->layers[i], total, &p->plan->layers[i], j);
+        amp_json_end(j, '}');
     }
+    amp_json_end(j, ']');
+}
+
+static void write_sum(struct amp_json *j, const char *key, const struct amp_profile_layer *t,
+                      const struct amp_profile_layer *total)
+{
+    amp_json_line(j, 1);
+    amp_json_begin(j, key, '{');
+    write_row(t, total, NULL, j);
+    amp_json_end(j, '}');
 }
 
 void amp_profile_print_json(const struct amp_profile *p, FILE *f)
 {
     struct amp_profile_layer total = amp_profile_total(p);
-    fputs("{\"cfg\": ", f);
-    amp_json_string(f, p->net->cfg_path);
-    fputs(", ", f);
-    print_machine(&p->machine, f);
-    fprintf(f, ",\n \"batch\": %d, \"rounds\": %d, \"no_fp32\": ", p->net->batch, p->rounds);
-    if (p->no_fp32)
-        amp_json_string(f, p->no_fp32);
+    struct amp_json j = {.out = f, .digits = AMP_JSON_FLOAT};
+    amp_json_begin(&j, NULL, '{');
+    amp_json_string(&j, "cfg", p->net->cfg_path);
+    write_machine(&p->machine, &j);
+    amp_json_line(&j, 1);
+    amp_json_put(&j, "batch", "%d", p->net->batch);
+    amp_json_put(&j, "rounds", "%d", p->rounds);
+    amp_json_string(&j, "no_fp32", p->no_fp32);
+    amp_json_line(&j, 1);
+    write_pair(&j, "update_seconds", p->update);
+    write_pair(&j, "step_seconds", p->step);
+    write_layers(p, &total, &j);
+    write_sum(&j, "other", &p->other, &total);
+    write_sum(&j, "total", &total, &total);
+    amp_json_line(&j, 1);
+    if (p->loading)
+        amp_loading_write_json(p->loading, &j, "loading");
     else
-        fputs("null", f);
-    fputs(",\n ", f);
-    print_pair("update_seconds", p->update, f);
-    fputs(", ", f);
-    print_pair("step_seconds", p->step, f);
-    fputs(",\n \"loading_seconds\": ", f);
-    amp_json_number(f, p->loading * p->net->batch, 9);
-    fputs(", \"loading_cores\": ", f);
-    amp_json_number(f, isnan(p->loading) ? NAN : p->loaders, 9);
-    fputs(",\n \"layers\": [", f);
-    print_layers(p, &total, f);
-    fputs("],\n \"other\": {", f);
-    print_layer(&p->other, &total, NULL, f);
-    fputs(",\n \"total\": {", f);
-    print_layer(&total, &total, NULL, f);
-    fputs("}\n", f);
+        amp_json_string(&j, "loading", NULL);
+    amp_json_end(&j, '}');
+    fputc('\n', f);
 }

@@ -7,7 +7,7 @@
 
 #include "axis.h"
 
-#include "plugin/core/read/text.h"
+#include "plugin/core/read/json.h"
 
 static const struct amp_sweep_point *best_of(const struct amp_sweep *s)
 {
@@ -60,37 +60,33 @@ void amp_rate_print(const struct amp_rate_result *r, FILE *f)
 
 /* ---- JSON ---- */
 
-static void print_string(FILE *f, const char *key, const char *value)
-{
-    fprintf(f, "\"%s\": ", key);
-    if (value)
-        amp_json_string(f, value);
-    else
-        fputs("null", f);
-    fputs(", ", f);
-}
-
 void amp_rate_print_json(const struct amp_rate_result *r, FILE *f)
 {
     const struct amp_sweep *s = r->sweep;
     double rate = amp_sweep_suggestion(s);
-    fputc('{', f);
-    print_string(f, "data", r->data);
-    print_string(f, "cfg", r->cfg);
-    print_string(f, "weights", r->weights);
-    fprintf(f, "\"images_per_iteration\": %d, \"diverged\": %s, \"best_rate\": %.9g, ", r->images,
-            s->diverged ? "true" : "false", best_of(s)->rate);
-    fprintf(f, "\"suggested_rate\": ");
-    amp_json_number(f, rate > 0 ? rate : NAN, 9);
-    fprintf(f, ", \"line\": ");
-    amp_json_number(f, r->cfg_line ? r->cfg_line : NAN, 9);
-    fputs(",\n \"points\": [", f);
-    for (int i = 0; i < s->n; i++) {
-        const struct amp_sweep_point *p = &s->points[i];
-        fprintf(f, "%s\n  {\"rate\": %.9g, \"loss\": %.9g, \"smoothed\": %.9g}", i ? "," : "",
-                p->rate, p->loss, p->smoothed);
+    struct amp_json j = {.out = f, .digits = AMP_JSON_FLOAT};
+    amp_json_begin(&j, NULL, '{');
+    amp_json_string(&j, "data", r->data);
+    amp_json_string(&j, "cfg", r->cfg);
+    amp_json_string(&j, "weights", r->weights);
+    amp_json_put(&j, "images_per_iteration", "%d", r->images);
+    amp_json_bool(&j, "diverged", s->diverged);
+    amp_json_number(&j, "best_rate", best_of(s)->rate);
+    amp_json_number(&j, "suggested_rate", rate > 0 ? rate : NAN);
+    amp_json_number(&j, "line", r->cfg_line ? r->cfg_line : NAN);
+    amp_json_line(&j, 1);
+    amp_json_begin(&j, "points", '[');
+    for (const struct amp_sweep_point *p = s->points; p < s->points + s->n; p++) {
+        amp_json_line(&j, 2);
+        amp_json_begin(&j, NULL, '{');
+        amp_json_number(&j, "rate", p->rate);
+        amp_json_number(&j, "loss", p->loss);
+        amp_json_number(&j, "smoothed", p->smoothed);
+        amp_json_end(&j, '}');
     }
-    fputs("]}\n", f);
+    amp_json_end(&j, ']');
+    amp_json_end(&j, '}');
+    fputc('\n', f);
 }
 
 /* ---- the picture ---- */

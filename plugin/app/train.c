@@ -3,15 +3,18 @@
  * must not know which words of the command line are mistakes (train_words.c), what an input must be
  * (plugin/input) or how mAP is measured (training_map.c). */
 #include <math.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "amp.h"
+#include "amp_observe.h"
 #include "chart.h"
 #include "commands.h"
 #include "darknet.h"
+#include "measuring.h"
 #include "processes.h"
 #include "train.h"
 
@@ -41,32 +44,57 @@ static struct {
     bool chart_failed;            /* the last write did, and it was told */
     bool began;
     size_t total;
-    double started, drawn, average;
-} watch;
+    double started, drawn;
+    struct amp_chart_state state; /* after the last iteration */
+    bool undrawn;                 /* it is not in the chart yet */
+    pthread_mutex_t lock;         /* another thread may end the program */
+} watch = {.state = {.average = NAN}, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- after every iteration ---- */
 
-static void draw(network *net, size_t iteration, double loss, double now)
+static void draw(void)
 {
     char err[9000];
-    struct amp_chart_state s = {
-        .iteration = iteration,
-        .loss = loss,
-        .average = watch.average,
-        .rate = get_current_rate(net),
-        .map50 = NAN,
-        .best50 = NAN,
-        .seconds_left = amp_chart_seconds_left(watch.chart, iteration, now - watch.started)};
-    if (watch.map) {
-        s.map50 = amp_training_map_last(watch.map)->map50;
-        s.best50 = amp_training_map_best(watch.map)->map50;
-        s.best_iteration = amp_training_map_best(watch.map)->iteration;
-    }
-    bool failed = amp_chart_write(watch.chart, &s, err, sizeof err);
+    bool failed = amp_chart_write(watch.chart, &watch.state, err, sizeof err);
     if (failed && !watch.chart_failed)
         fprintf(stderr, "darknet-amp: the chart is not written: %s; training goes on\n", err);
     watch.chart_failed = failed;
-    watch.drawn = now;
+    watch.undrawn = false;
+}
+
+/* However the run ends: a signal, divergence, a fault. */
+static void draw_the_end(void)
+{
+    if (pthread_mutex_trylock(&watch.lock)) return; /* an iteration is being drawn */
+    if (watch.undrawn) draw();
+    pthread_mutex_unlock(&watch.lock);
+}
+
+static void update_state(network *net, size_t iteration, double loss, double now)
+{
+    struct amp_chart_state *s = &watch.state;
+    s->iteration = iteration;
+    s->loss = loss;
+    s->rate = get_current_rate(net);
+    s->map50 = s->best50 = NAN;
+    s->seconds_left = amp_chart_seconds_left(watch.chart, iteration, now - watch.started);
+    if (!watch.map) return;
+    s->map50 = amp_training_map_last(watch.map)->map50;
+    s->best50 = amp_training_map_best(watch.map)->map50;
+    s->best_iteration = amp_training_map_best(watch.map)->iteration;
+}
+
+static void draw_iteration(network *net, size_t iteration, double loss)
+{
+    double now = amp_clock_seconds();
+    pthread_mutex_lock(&watch.lock);
+    update_state(net, iteration, loss, now);
+    watch.undrawn = true;
+    if (now - watch.drawn >= CHART_SECONDS || iteration >= watch.total) {
+        draw();
+        watch.drawn = now;
+    }
+    pthread_mutex_unlock(&watch.lock);
 }
 
 /* A failed measurement has told why and is no reason to stop. */
@@ -79,6 +107,15 @@ static bool measure_map(network *net, size_t iteration)
     return true;
 }
 
+/* As Darknet averages, to show the same number. A loss that is lost is no part of it. */
+static void average_loss(double loss)
+{
+    double *average = &watch.state.average;
+    if (!isfinite(loss)) return;
+    if (isnan(*average)) *average = loss;
+    *average = .9 * *average + .1 * loss;
+}
+
 static void after_iteration(network *net, float loss, void *user)
 {
     size_t iteration = get_current_batch(net);
@@ -87,18 +124,14 @@ static void after_iteration(network *net, float loss, void *user)
         watch.started = amp_clock_seconds();
         /* So that the first iteration draws a chart. */
         watch.drawn = watch.started - CHART_SECONDS;
-        watch.average = (double)loss;
     }
     watch.began = true;
-    watch.average =
-        .9 * watch.average + .1 * (double)loss; /* as Darknet averages, to show the same number */
+    average_loss((double)loss);
     if (watch.chart)
-        amp_chart_add_loss(watch.chart, iteration, (double)loss, watch.average,
+        amp_chart_add_loss(watch.chart, iteration, (double)loss, watch.state.average,
                            amp_loss_scale(net));
     measure_map(net, iteration);
-    double now = amp_clock_seconds();
-    if (watch.chart && (now - watch.drawn >= CHART_SECONDS || iteration >= watch.total))
-        draw(net, iteration, (double)loss, now);
+    if (watch.chart) draw_iteration(net, iteration, (double)loss);
 }
 
 /* ---- before the first ---- */
@@ -151,6 +184,9 @@ static int open_chart(const struct amp_train_words *w, const struct amp_cfg_file
     mark_rates(&setup, cfg->sections);
     watch.chart = amp_chart_open(w->chart, &setup, goes_on, err, sizeof err);
     if (!watch.chart) fprintf(stderr, "error: -chart: %s\n", err);
+    amp_on_end(draw_the_end);
+    atexit(draw_the_end); /* Darknet's own ends */
+    at_quick_exit(draw_the_end);
     return watch.chart ? 0 : -1; /* the title is not freed: the chart points to it */
 }
 
@@ -313,6 +349,8 @@ int amp_command_detector_train(int argc, char **argv)
         fputs("nothing was trained\n", stderr);
         return 1;
     }
+    if (words.mixed && !launch.rank)
+        amp_machine_report_limit(words.cfg, on_gpu ? 0 : -1, launch.size);
     if (words.map) choose_gpu(argc, argv);
     amp_refuse_bad_images(0); /* check_images names all of them instead */
     if (watch_training(&words)) {

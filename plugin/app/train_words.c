@@ -16,7 +16,7 @@
 
 #include "darknet.h"
 
-#include "plugin/core/files/file.h"
+#include "plugin/core/read/lines.h"
 #include "plugin/core/read/text.h"
 #include "plugin/core/read/options.h"
 #include "plugin/spread/launcher.h"

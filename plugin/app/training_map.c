@@ -26,6 +26,7 @@
 #include "plugin/core/read/cfg.h"
 #include "plugin/core/files/file.h"
 #include "plugin/core/host.h"
+#include "plugin/core/read/lines.h"
 #include "plugin/core/read/options.h"
 #include "plugin/core/read/text.h"
 #include "plugin/core/net/weights_file.h"

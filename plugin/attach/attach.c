@@ -19,10 +19,11 @@
 #include "interposed.h"
 #include "plugin/attach/run/ranks.h"
 #include "rate.h"
+#include "stand_in.h"
 #include "plugin/attach/run/run.h"
 #include "plugin/attach/feed/seed.h"
+#include "plugin/attach/feed/sizes.h"
 #include "plugin/attach/feed/staging.h"
-#include "plugin/core/files/background.h"
 #include "plugin/core/read/named_files.h"
 #include "plugin/core/read/text.h"
 #include "plugin/spread/launcher.h"
@@ -93,7 +94,7 @@ static struct amp_session *read_session(const char *cfg_path)
     if (s->options.mixed_precision) {
         if (amp_named_files_check_here(s->cfg, err, sizeof err)) amp_fail(err);
         s->desc = amp_net_describe(s->cfg, 0, 0, true, err, sizeof err);
-        if (!s->desc) amp_fail(err);
+        if (!s->desc || amp_net_check_dialect(s->cfg, s->desc, err, sizeof err)) amp_fail(err);
         /* A variant's network measures, on one process. */
         if (!amp_cfg_is_variant(cfg_path)) amp_ranks_start(&s->options);
     }
@@ -336,6 +337,15 @@ static int attach(struct amp_session *s, network *net)
     return 1;
 }
 
+/* Darknet has made another network than such a cfg describes, and would run one in its own way. */
+static void refuse_other_rules(const struct amp_session *s)
+{
+    if (s && s->desc && s->desc->dialect != AMP_DIALECT_STOCK)
+        amp_fail("a cfg that follows the other Darknets' rules must be parsed with the plugin, and "
+                 "its network stays attached: start the program with "
+                 "LD_PRELOAD=libdarknet_amp.so");
+}
+
 /* For amp_attach: the network was parsed without us. Attaching twice does nothing. */
 static int attach_to(network *net, const char *cfg_path)
 {
@@ -344,6 +354,7 @@ static int attach_to(network *net, const char *cfg_path)
     count_attachment(cfg_path);
     make_loadable(net);
     struct amp_session *s = read_session(cfg_path);
+    refuse_other_rules(s);
     if (s && s->options.seeded && !amp_seed_reaches_darknet())
         amp_fail("seed: the random numbers of this Darknet do not pass through the plugin; start "
                  "the program with LD_PRELOAD=libdarknet_amp.so, or remove the key");
@@ -352,12 +363,11 @@ static int attach_to(network *net, const char *cfg_path)
 
 /* Loader and group hold the network's address also if it has no session (seed alone), so they
  * forget it in any case. */
-static int detach_from(network *net)
+int amp_network_detach(network *net)
 {
     struct amp_session *s = amp_session_of(net->layers);
     amp_batches_forget(net);
     if (!s) return false;
-    amp_background_wait();
     amp_run_unwatch(s);
     amp_session_detach(s);
     return true;
@@ -377,10 +387,10 @@ network *amp_network_parse(char *filename)
     char *file = filename;
     if (s && s->options.mixed_precision) {
         amp_backend_choose(s->cfg, &s->options);
-        file = amp_ranks_cfg(s, filename, &variant);
+        file = amp_stand_in_cfg(s, filename, amp_ranks_subdivisions(s), &variant);
     }
     const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
-    amp_seed_enter_parse(seed);
+    amp_seed_enter_parse(seed, s && s->desc && s->desc->dialect != AMP_DIALECT_STOCK);
     if (s) amp_session_defer(s);
     enum amp_memory_use before = amp_memory_set_use(AMP_MEMORY_PARSE);
     amp_memory_parse(s ? s->cfg : NULL);
@@ -399,6 +409,7 @@ network *amp_network_parse(char *filename)
 #endif
     count_attachment(filename);
     make_loadable(net);
+    if (s && s->desc) amp_stand_in_complete(s->desc, net);
     if (s) attach(s, net);
     return net;
 }
@@ -415,12 +426,15 @@ int amp_network_resize(network *net, int w, int h)
         if (s->device) amp_upload_unpin(s->net);
         amp_session_give_deltas(s);
         amp_session_defer(s);
+        amp_stand_in_show(s->desc, net);
+        amp_sizes_apply(s, &w, &h);
     }
     enum amp_memory_use before = amp_memory_set_use(s ? AMP_MEMORY_CHECKED : AMP_MEMORY_OTHER);
     int result = AMP_REAL(resize_network)(net, w, h);
     amp_memory_set_use(before);
     amp_session_stop_deferring();
     if (s) {
+        amp_stand_in_hide(s->desc, net);
         if (!s->device) amp_check_arrays(s);
         amp_session_take_deltas(s);
         /* Darknet copies the next batch to the device before the first hook runs. */
@@ -445,8 +459,9 @@ int amp_detach(network *net)
 {
     amp_ending_enter();
     struct amp_session *s = amp_session_of(net->layers);
+    refuse_other_rules(s);
     int gpu = s ? amp_gpu_enter(s) : -1;
-    int detached = detach_from(net);
+    int detached = amp_network_detach(net);
     amp_gpu_leave(gpu);
     amp_ending_leave();
     return detached;

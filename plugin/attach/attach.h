@@ -8,6 +8,9 @@
 network *amp_network_parse(char *cfg_path);
 int amp_network_resize(network *, int w, int h);
 
+/* Before it is freed; true if it was attached. */
+int amp_network_detach(network *);
+
 /* Puts every pointer back and frees the session. */
 void amp_session_detach(struct amp_session *);
 

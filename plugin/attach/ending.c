@@ -5,8 +5,9 @@
 
 #include "ending.h"
 
+#include "amp_observe.h"
+
 #include "amp.h"
-#include "plugin/core/files/background.h"
 #include "plugin/spread/group.h"
 
 #include <limits.h>
@@ -54,7 +55,6 @@ void amp_ending_wait(void)
      * inside itself. */
     while (inside > (depth ? 1 : 0))
         usleep(1000);
-    amp_background_wait();
 }
 
 /* Both, since programs end either way; the darknet program calls quick_exit. */
@@ -89,11 +89,24 @@ void amp_tell(const char *message)
     dprintf(failing_on, "darknet-amp: %s%s\n", who, message);
 }
 
+static void (*_Atomic last_act)(void);
+
+void amp_on_end(void (*act)(void))
+{
+    last_act = act;
+}
+
+void amp_ending_act(void)
+{
+    void (*act)(void) = atomic_exchange(&last_act, NULL);
+    if (act) act();
+}
+
 /* Not exit(): loader threads are still at work in libraries that it would take apart. */
 _Noreturn void amp_fail(const char *message)
 {
     amp_tell(message);
-    amp_background_wait();
+    amp_ending_act();
     amp_group_end(false, message);
     _exit(1);
 }
@@ -105,6 +118,14 @@ _Noreturn void amp_fail_key(const struct amp_cfg_file *cfg, const char *key, con
     snprintf(message, sizeof message, "%s:%d: %s=%.80s: %s", cfg->path, e ? e->line : 0, key,
              e ? e->written : "", why);
     amp_fail(message);
+}
+
+FILE *amp_nowhere(void)
+{
+    static FILE *f;
+    if (!f) f = fopen("/dev/null", "w");
+    if (!f) amp_fail("/dev/null cannot be opened");
+    return f;
 }
 
 void *amp_allocate(size_t n, size_t size)

@@ -11,6 +11,7 @@
 #include "plugin/core/read/cfg.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 /* amp_ending_enter does not return if the program is ending: the code after it would go on without
  * a batch or an image. Calls may be nested. A thread that is inside may call exit. */
@@ -29,8 +30,7 @@ enum amp_ending_after {
     AMP_ENDING_KINDS
 };
 void amp_ending_watch(enum amp_ending_after);
-/* Lets nobody else in, and waits until nobody else is inside and no save is being written. exit and
- * quick_exit call it. */
+/* Lets nobody else in, and waits until nobody else is inside. exit and quick_exit call it. */
 void amp_ending_wait(void);
 
 /* ---- at once ---- */
@@ -39,11 +39,12 @@ void amp_ending_wait(void);
 void amp_fail_on(int descriptor);
 /* Prints "darknet-amp: message"; of several processes those after the first say which they are. */
 void amp_tell(const char *message);
-/* The same, and ends the program with status 1, when a save that is being written is done. Of
- * several processes another one saves first. */
+/* The same, and ends the program with status 1. Of several processes another one saves first. */
 _Noreturn void amp_fail(const char *message);
 /* Fails like that about a key under [net]: "darknet-amp: FILE:LINE: KEY=VALUE: why". */
 _Noreturn void amp_fail_key(const struct amp_cfg_file *, const char *key, const char *why);
+/* A file that keeps nothing: the log prints to a file, so silence is one too. It stays open. */
+FILE *amp_nowhere(void);
 /* n zeroed elements (of 0 one), for free; amp_fail where there is no memory for them. */
 void *amp_allocate(size_t n, size_t size);
 
@@ -66,5 +67,8 @@ enum amp_memory_use amp_memory_set_use(enum amp_memory_use);
  * NULL. And one more layer is there. */
 void amp_memory_parse(const struct amp_cfg_file *cfg);
 void amp_memory_count_layer(void);
+
+/* Before the program ends at once: does what amp_on_end asked for, the first time. */
+void amp_ending_act(void);
 
 #endif

@@ -7,8 +7,11 @@
 
 #include "interposed.h"
 
+#include <math.h>
+
 #include "amp.h"
 #include "attach.h"
+#include "boxes.h"
 #include "plugin/attach/feed/batches.h"
 #include "device.h"
 #include "device_memory.h"
@@ -25,7 +28,6 @@
 #include "plugin/attach/feed/seed.h"
 #include "session.h"
 #include "plugin/attach/feed/staging.h"
-#include "plugin/core/files/background.h"
 
 #include "activations.h"
 #include "connected_layer.h"
@@ -34,6 +36,7 @@
 #include "option_list.h"
 #include "parser.h"
 #include "utils.h"
+#include "yolo_layer.h"
 #ifdef GPU
 #include "blas.h"
 #include "cuda.h"
@@ -65,7 +68,7 @@ AMP_INTERPOSE(void, free_network, (network * net))
     amp_ending_enter();
     struct amp_session *s = amp_session_of(net->layers);
     int gpu = s ? amp_gpu_enter(s) : -1; /* our arrays are on the network's GPU */
-    amp_detach(net);
+    amp_network_detach(net);
     amp_stock_freed(net);
     AMP_REAL(free_network)(net);
     amp_gpu_leave(gpu);
@@ -159,9 +162,9 @@ AMP_INTERPOSE(float, train_network, (network * net, data d))
     amp_ranks_begin_step(s, net, d.X.rows);
     float loss = AMP_REAL(train_network)(net, d);
     loss = amp_ranks_end_step(s, net, loss);
-    amp_iteration_trained(net, loss);
+    amp_iteration_trained(net, s && !isfinite(s->log.loss) ? NAN : loss);
     amp_stock_obey(net);
-    return loss;
+    return s ? amp_log_tell(&s->log, loss) : loss;
 }
 
 /* One pass. train_network calls it, and the trainers of texts and of CIFAR do so by themselves. */
@@ -270,13 +273,11 @@ AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
     return amp_image_decode(filename, channels);
 }
 
-/* While it decodes an image, Darknet runs one shell command. A program of the user's may copy what
- * it has saved. */
+/* While it decodes an image, Darknet runs one shell command. */
 AMP_INTERPOSE(int, system, (const char *command))
 {
     int status;
     if (amp_images_take_command(&status)) return status;
-    amp_background_wait();
     return AMP_REAL(system)(command);
 }
 
@@ -314,6 +315,30 @@ AMP_INTERPOSE(void **, list_to_array, (list * l))
     for (int i = 0; n && i < MOST_AHEAD; i++)
         array[n + i] = array[n - 1];
     return array;
+}
+
+/* ---- boxes: of networks that follow the other Darknets' rules ---- */
+
+AMP_INTERPOSE(image, letterbox_image, (image picture, int w, int h))
+{
+    return amp_boxes_letterbox(picture, w, h);
+}
+
+AMP_INTERPOSE(void, letterbox_image_into, (image picture, int w, int h, image boxed))
+{
+    amp_boxes_letterbox_into(picture, w, h, boxed);
+}
+
+AMP_INTERPOSE(int, get_yolo_detections,
+              (layer l, int w, int h, int netw, int neth, float thresh, int *map, int relative,
+               detection *found))
+{
+    return amp_boxes_of_yolo(l, w, h, netw, neth, thresh, map, relative, found);
+}
+
+AMP_INTERPOSE(void, do_nms_sort, (detection * found, int n, int classes, float thresh))
+{
+    amp_boxes_nms_sort(found, n, classes, thresh);
 }
 
 /* ---- windows and video ---- */

@@ -28,13 +28,17 @@
     X(activate_array)                                                                              \
     X(backward_connected_layer)                                                                    \
     X(backward_convolutional_layer)                                                                \
+    X(do_nms_sort)                                                                                 \
     X(file_error)                                                                                  \
     X(forward_connected_layer)                                                                     \
     X(forward_convolutional_layer)                                                                 \
     X(free_data)                                                                                   \
     X(free_network)                                                                                \
     X(get_next_batch)                                                                              \
+    X(get_yolo_detections)                                                                         \
     X(gradient_array)                                                                              \
+    X(letterbox_image)                                                                             \
+    X(letterbox_image_into)                                                                        \
     X(list_to_array)                                                                               \
     X(load_alphabet)                                                                               \
     X(load_data)                                                                                   \
@@ -95,10 +99,13 @@
     X(fill_truth_detection)                                                                        \
     X(forward_batchnorm_layer)                                                                        \
     X(forward_network)                                                                             \
+    X(free_image)                                                                                  \
     X(gpu_index)                                                                                   \
     X(load_data_blocking)                                                                          \
+    X(read_boxes)                                                                                  \
     X(rand_scale)                                                                                  \
     X(rand_uniform)                                                                                \
+    X(resize_image)                                                                                \
     X(update_network)
 
 #ifdef GPU

@@ -43,6 +43,9 @@ struct amp_session {
         float learning_rate, momentum, b1;
         int burn_in;
     } own_rate;
+    struct {
+        int w, h;
+    } drawn; /* the size that was drawn last, by rules that are not stock's (sizes.c); 0: none */
     struct { /* the network's own, while it has the cfg's for an optimizer of ours (attach.c) */
         bool kept;
         float b1, b2, eps;
@@ -53,8 +56,11 @@ struct amp_session {
     struct amp_sidecar *sidecar;    /* of the last loaded weights; NULL: none, or in use already */
     char without_sidecar[PATH_MAX]; /* loaded weights that lack their .amp; "": none */
     size_t without_sidecar_seen;    /* their count of images when they were loaded */
-    char backup[PATH_MAX];      /* the last NAME.backup that this run loaded or saved; "": none */
-    _Atomic int64_t backup_due; /* iterations of this run until then (save.c) */
+    char backup[PATH_MAX]; /* the last NAME.backup that this run loaded or saved; "": none */
+    struct {               /* when the next one is due, by the one or the other (save.c) */
+        int64_t iteration; /* of this run */
+        double time;       /* by amp_clock_seconds */
+    } backup_due;
     char last_good[PATH_MAX]; /* the last weights that this run saved, or the backup that it loaded;
                                  "": none */
     struct amp_saved *saved;  /* per layer */
@@ -63,9 +69,9 @@ struct amp_session {
     bool unkept;              /* what is trained is for measuring (amp_train_unkept) */
     bool told_notes;          /* the notes on convolutions have been printed */
     bool told_products;       /* so has that those of recurrent layers are not ours */
-    amp_see_function *see;    /* called with what a pass computes (hooks.c); NULL: nobody */
+    amp_see_function *see;    /* called with what a pass computes (observe.c); NULL: nobody */
     void *see_user;
-    amp_layer_function *trace; /* called around every layer (hooks.c); NULL: nobody */
+    amp_layer_function *trace; /* called around every layer (observe.c); NULL: nobody */
     void *trace_user;
 };
 
@@ -115,6 +121,11 @@ struct amp_session *amp_session_of_update(const layer *l, int *index);
 /* An address that only this layer has and that never moves; NULL: none. Layers are compared by it,
  * because another thread may be resizing its network while the list is searched. */
 const void *amp_session_identity(const layer *l);
+/* For a head's output: how its boxes lie and are suppressed, by rules that are not stock's; NULL:
+ * by stock's. letterbox: whether pictures keep their aspect. */
+const struct amp_yolo_desc *amp_session_yolo(const float *output, bool *letterbox);
+/* Whether a network of this size wants pictures stretched to it. */
+bool amp_session_stretches(int w, int h);
 /* At the end of the program: closes the logs of all sessions. */
 void amp_sessions_close_logs(void);
 

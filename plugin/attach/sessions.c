@@ -68,6 +68,31 @@ struct amp_session *amp_session_of_update(const layer *l, int *index)
     return found;
 }
 
+const struct amp_yolo_desc *amp_session_yolo(const float *output, bool *letterbox)
+{
+    const struct amp_yolo_desc *found = NULL;
+    pthread_mutex_lock(&sessions_lock);
+    for (const struct amp_session *s = sessions; s; s = s->next)
+        for (int i = 0; i < s->net->n; i++) {
+            const struct amp_layer_desc *l = &s->desc->layers[i];
+            if (s->net->layers[i].output != output || !l->loss.yolo.own_rules) continue;
+            found = &l->loss.yolo;
+            *letterbox = s->desc->letter_box;
+        }
+    pthread_mutex_unlock(&sessions_lock);
+    return found;
+}
+
+bool amp_session_stretches(int w, int h)
+{
+    bool stretches = false;
+    pthread_mutex_lock(&sessions_lock);
+    for (const struct amp_session *s = sessions; s; s = s->next)
+        if (s->net->w == w && s->net->h == h) stretches = stretches || amp_net_stretches(s->desc);
+    pthread_mutex_unlock(&sessions_lock);
+    return stretches;
+}
+
 void amp_sessions_close_logs(void)
 {
     /* A layer at work may still write to a log. */

@@ -63,9 +63,10 @@ AMP_API void amp_obey_signals(void);
 
 /* Calls back after every iteration of a training loop that trains with train_network and frees its
  * batches with free_data, as Darknet's do. The call comes on the thread that trains, after Darknet
- * has printed and saved. loss: as Darknet prints it. NULL ends the calls. A process has one such
- * callback. With train_networks, the call comes on the thread that calls train_networks, with the
- * first network; its weights are the average only after every fourth iteration. */
+ * has printed and saved. loss: as Darknet prints it, or NaN: it is lost (a value in
+ * it was not finite), and Darknet was given its average. NULL ends the calls. A process has one
+ * such callback. With train_networks, the call comes on the thread that calls train_networks, with
+ * the first network; its weights are the average only after every fourth iteration. */
 typedef void amp_iteration_function(struct network *, float loss, void *user);
 AMP_API void amp_on_iteration(amp_iteration_function *, void *user);
 

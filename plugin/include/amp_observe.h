@@ -56,10 +56,14 @@ AMP_API double amp_last_loss(const struct network *);
  * run means: queued, with everything before it. */
 typedef void amp_layer_function(int layer, int backward, int done, void *user);
 
-/* From now on at is called before and after every layer of every pass of an attached network; again
- * if a backward pass is redone. Layers that would run in one go (on a device, recorded) then run
- * one by one. Training prints nothing meanwhile. NULL ends the calls. */
-AMP_API void amp_watch_layers(struct network *, amp_layer_function *at, void *user);
+/* From now on call is called before and after every layer of every pass of an attached network;
+ * again if a backward pass is redone. Layers that would run in one go (on a device, recorded) then
+ * run one by one. Training prints nothing meanwhile. NULL ends the calls. */
+AMP_API void amp_watch_layers(struct network *, amp_layer_function *call, void *user);
+
+/* act is called once if the plugin ends the program at once: after a signal, at a fault, where a
+ * run has diverged. It comes on any thread, and what atexit has is not called then. */
+AMP_API void amp_on_end(void (*act)(void));
 
 /* The plan of an attached network (plugin/core/plan/plan.h): what runs where. Valid until its next
  * pass. */
@@ -82,6 +86,10 @@ AMP_API int amp_process(int *processes);
 AMP_API int amp_processes_collect(void **rows, size_t *bytes, int failed);
 
 struct load_args;
+
+/* True if an attached network wants pictures stretched to its size, where Darknet keeps their
+ * aspect. */
+AMP_API int amp_stretches(const struct network *);
 
 /* The parts of loading an image, in their order. */
 enum amp_load_part {

@@ -11,6 +11,7 @@
 
 #include "plugin/core/files/file.h"
 #include "plugin/core/net/weights_file.h"
+#include "plugin/core/read/lines.h"
 
 /* Size of the buffer in which Darknet builds the name of a weights file; it writes past a longer
  * one. */

@@ -8,8 +8,8 @@
 #include <limits.h>
 
 #include "checker.h"
-#include "plugin/core/read/text.h"
-#include "plugin/core/files/file.h"
+#include "train_list.h"
+#include "plugin/core/read/lines.h"
 
 /* ---- classes ---- */
 
@@ -17,10 +17,11 @@ static void check_names(struct amp_checker *k, int classes)
 {
     const struct amp_cfg_entry *e = amp_cfg_find(&k->data->sections[0], "names");
     if (!e) return;
-    int names = amp_checker_count_lines(e->value);
+    const char *why;
+    int names = amp_checker_count_lines(e->value, &why);
     if (names < 0)
-        amp_checker_fault(k, "%s:%d: names=%s: %s%s", k->data->path, e->line, e->value,
-                          amp_text_unreadable(e->value), amp_checker_remark(e));
+        amp_checker_fault(k, "%s:%d: names=%s: %s%s", k->data->path, e->line, e->value, why,
+                          amp_checker_explain(k->data, "names"));
     else if (classes && names != classes)
         amp_checker_fault(k, "%s:%d: names=%s: has %d names, but there are %d classes",
                           k->data->path, e->line, e->value, names, classes);
@@ -51,14 +52,24 @@ static int count_label_classes(const struct amp_checker *k, int classes)
 {
     for (int i = 0; k->net && i < k->net->n; i++) {
         const struct amp_cfg_entry *map = amp_cfg_find(amp_cfg_layer(k->cfg, i), "map");
-        int lines =
-            map && amp_layer_is_head(&k->net->layers[i]) ? amp_checker_count_lines(map->value) : 0;
+        const char *why;
+        int lines = map && amp_layer_is_head(&k->net->layers[i])
+                        ? amp_checker_count_lines(map->value, &why)
+                        : 0;
         if (lines > 0) return lines;
     }
     return classes ? classes : INT_MAX;
 }
 
 /* ---- images ---- */
+
+/* Boxes of an image that the last head has room for. */
+static int box_room(const struct amp_checker *k)
+{
+    const struct amp_layer_desc *last = k->net ? &k->net->layers[k->net->n - 1] : NULL;
+    if (last && amp_layer_is_head(last) && last->max_boxes > 0) return last->max_boxes;
+    return AMP_YOLO_TRUTHS;
+}
 
 /* A missing list is told here only if its name needs explaining; amp_train_list_check tells the
  * rest. */
@@ -72,15 +83,9 @@ static void check_list(struct amp_checker *k, int classes)
         amp_checker_fault(k, "image list %s: %s%s", path, why, explanation);
         return;
     }
-    amp_train_list_check(path, classes, k->progress, &list, amp_checker_tell, k);
-    if (list.over_edge && k->warn)
-        fprintf(k->warn,
-                "warning: %s: boxes that reach over an edge of their image (%zu): Darknet clips "
-                "them\n",
-                path, list.over_edge);
-    if (list.no_area && k->warn)
-        fprintf(k->warn, "warning: %s: boxes without area (%zu): Darknet leaves them out\n", path,
-                list.no_area);
+    amp_train_list_check(path, classes, box_room(k), k->progress, &list, amp_checker_tell, k);
+    if (k->warn) amp_train_list_warn(&list, path, k->warn);
+    amp_train_list_free(&list);
 }
 
 int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
@@ -92,6 +97,7 @@ int amp_check_train_inputs(const char *data_path, const char *cfg_path, const ch
     int classes = check_head_classes(&k, amp_checker_classes(&k));
     if (k.net)
         amp_train_net_check(k.cfg, k.net, k.options.mixed_precision, on_gpu, amp_checker_tell, &k);
+    if (k.net && warn) amp_train_odd_tell(k.cfg, k.net, warn);
     if (weights_path && *weights_path) amp_checker_weights(&k, weights_path, clear);
     if (k.data) {
         amp_checker_data_keys(&k);

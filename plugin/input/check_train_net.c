@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "plugin/core/files/file.h"
+#include "plugin/core/read/lines.h"
 #include "plugin/core/read/named_files.h"
 
 struct checker {
@@ -39,11 +39,10 @@ static void check_head(const struct checker *k, int layer)
 {
     const struct amp_layer_desc *l = &k->net->layers[layer];
     const struct amp_cfg_section *s = amp_cfg_layer(k->cfg, layer);
-    int boxes = l->type == AMP_REGION ? AMP_REGION_TRUTHS : AMP_YOLO_TRUTHS;
-    if (l->max_boxes != boxes)
+    if (l->max_boxes != l->truths)
         fault(k, amp_cfg_line(s, "max"),
               "max=%d in %s; allowed: %d, the room that this Darknet makes", l->max_boxes, s->name,
-              boxes);
+              l->truths);
     if (l->type == AMP_REGION && l->coords != 4)
         fault(k, amp_cfg_line(s, "coords"),
               "coords=%d in %s; allowed: 4, what detector train loads", l->coords, s->name);
@@ -122,23 +121,16 @@ static void check_truths(const struct checker *k, int layer)
 
 /* ---- how images are loaded ---- */
 
-/* Darknet divides by these keys. */
-static void check_above_zero(const struct checker *k, const char *key)
+/* Darknet divides by saturation and exposure; jitter is the part of an image's width and height
+ * that may be cut off or added. */
+static void check_range(const struct checker *k, const struct amp_cfg_section *s, const char *key)
 {
-    const struct amp_cfg_section *net = &k->cfg->sections[0];
-    double value = amp_cfg_float(net, key, 1);
-    if (!(value > 0))
-        fault(k, amp_cfg_line(net, key), "%s=%g in %s; allowed: above 0", key, value, net->name);
-}
-
-/* jitter is the part of an image's width and height that may be cut off or added. */
-static void check_jitter(const struct checker *k)
-{
-    const struct amp_cfg_section *s = amp_cfg_layer(k->cfg, k->net->n - 1);
-    double jitter = amp_cfg_float(s, "jitter", .2);
-    if (!(jitter >= 0 && jitter < 1))
-        fault(k, amp_cfg_line(s, "jitter"), "jitter=%g in %s; allowed: 0 to below 1", jitter,
-              s->name);
+    enum amp_layer_type type = amp_cfg_section_type(k->cfg, s);
+    double value = amp_key_float(s, type, k->net->dialect, key);
+    const struct amp_key_row *row = amp_key_find(key, type);
+    if (row && !amp_key_allows(row, value))
+        fault(k, amp_cfg_line(s, key), "%s=%g in %s; allowed: %s", key, value, s->name,
+              row->allowed);
 }
 
 /* ---- random=1 ---- */
@@ -165,39 +157,48 @@ static bool can_resize(enum amp_layer_type type)
     }
 }
 
-/* The net must be possible at each of the sizes that a trainer draws, whatever the cfg says. */
-static void check_sizes(const struct checker *k, int line, int least, int most)
+/* False after telling: the net is not possible at this size. */
+static bool check_size(const struct checker *k, int line, int w, int h)
 {
-    for (int side = least; side <= most; side += 32) {
-        char err[2 * PATH_MAX];
-        struct amp_net_desc *net = amp_net_describe(k->cfg, side, side, true, err, sizeof err);
-        if (!net) {
-            fault(k, line, "random=1 also trains at %d x %d, where: %s", side, side, err);
-            return;
-        }
-        amp_net_desc_free(net);
-    }
+    char err[2 * PATH_MAX];
+    struct amp_net_desc *net = amp_net_describe(k->cfg, w, h, true, err, sizeof err);
+    bool fits = net;
+    if (!fits) fault(k, line, "random=1 also trains at %d x %d, where: %s", w, h, err);
+    amp_net_desc_free(net);
+    return fits;
 }
 
-/* One layer is enough to name: the advice is the same for all. Darknet stops at an [avgpool], whose
- * output has one size. */
-static void check_resizing(const struct checker *k, int line, int least, int most)
+/* Darknet stops at an [avgpool], whose output has one size. One layer is enough to name: the advice
+ * is the same for all. False after telling. */
+static bool check_layers(const struct checker *k, int line)
 {
     for (int i = 0; i < k->net->n; i++) {
         if (i && k->net->layers[i - 1].type == AMP_AVGPOOL) break;
         if (can_resize(k->net->layers[i].type)) continue;
         fault(k, line, "random=1 with %s (line %d): this Darknet cannot resize such a layer",
               k->net->layers[i].type_name, k->net->layers[i].line);
-        return;
+        return false;
     }
-    check_sizes(k, line, least, most);
+    return true;
+}
+
+/* At each size that detector train draws. Stock's are 320, 352 .. 608, whatever the cfg says. */
+static void check_random(const struct checker *k)
+{
+    int line = amp_cfg_line(amp_cfg_layer(k->cfg, k->net->n - 1), "random"), w = 0, h = 0;
+    bool fine = check_layers(k, line);
+    while (fine && amp_net_next_size(k->net, &w, &h))
+        fine = check_size(k, line, w, h);
 }
 
 void amp_train_resizing_check(const struct amp_cfg_file *cfg, const struct amp_net_desc *net,
                               int least, int most, amp_tell *tell, void *context)
 {
     struct checker k = {cfg, net, tell, context};
-    check_resizing(&k, amp_cfg_line(&cfg->sections[0], "random"), least, most);
+    int line = amp_cfg_line(&cfg->sections[0], "random");
+    bool fine = check_layers(&k, line);
+    for (int side = least; fine && side <= most; side += 32)
+        fine = check_size(&k, line, side, side);
 }
 
 /* ---- Darknet's own backward ---- */
@@ -271,15 +272,13 @@ static void check_net_keys(const struct checker *k)
               last->type_name);
     if (k->net->c != 3)
         fault(k, amp_cfg_line(net, "channels"),
-              "channels=%d; allowed: 3, what detector train loads (a grey image is loaded as three "
-              "equal channels)",
-              k->net->c);
+              "channels=%d; allowed: 3, what detector train loads, of grey images too", k->net->c);
     if (k->net->max_batches < 1)
         fault(k, amp_cfg_line(net, "max_batches"),
               "max_batches=%d: nothing to train: raise max_batches", k->net->max_batches);
-    check_above_zero(k, "saturation");
-    check_above_zero(k, "exposure");
-    check_jitter(k);
+    check_range(k, net, "saturation");
+    check_range(k, net, "exposure");
+    check_range(k, amp_cfg_layer(k->cfg, k->net->n - 1), "jitter");
 }
 
 void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_desc *net, bool mixed,
@@ -297,9 +296,7 @@ void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_de
     if (!amp_layer_is_head(&net->layers[net->n - 1])) return;
     for (int i = 0; i < net->n; i++)
         check_truths(&k, i);
-    const struct amp_layer_desc *last = &net->layers[net->n - 1];
-    int line = amp_cfg_line(amp_cfg_layer(cfg, net->n - 1), "random");
-    if (last->random) check_resizing(&k, line, 320, 608);
+    if (net->layers[net->n - 1].random) check_random(&k);
     if (!mixed) check_gradients(&k);
     if (!mixed && !on_gpu) check_cpu_layers(&k);
 }

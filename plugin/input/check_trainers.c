@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "checker.h"
-#include "plugin/core/files/file.h"
+#include "plugin/core/read/lines.h"
 #include "plugin/core/read/named_files.h"
-#include "plugin/core/read/text.h"
+#include "train_list.h"
 
 enum { GO_BOARD = 19 * 19, MASK_CLASSES = 80, TAG_IMAGES = 1024, INSTANCES = 90, SUPER_SCALE = 4 };
 
@@ -70,14 +70,9 @@ static FILE *open_truths(const char *image, const struct replacement *rule, char
             snprintf(why, size, "%.80s...: the path of its truths is too long", image);
             return NULL;
         }
-    const char *reason = strcmp(path, image) ? amp_file_unreadable(path)
-                                             : "Darknet's rule for names gives no other file for "
-                                               "its truths";
-    FILE *file = reason ? NULL : fopen(path, "r");
-    snprintf(why, size, "%s%s%s", path, file ? "" : ": ",
-             file     ? ""
-             : reason ? reason
-                      : strerror(errno));
+    const char *reason = "Darknet's rule for names gives no other file for its truths";
+    FILE *file = strcmp(path, image) ? amp_text_open(path, &reason) : NULL;
+    snprintf(why, size, "%s%s%s", path, file ? "" : ": ", file ? "" : reason);
     return file;
 }
 
@@ -417,9 +412,10 @@ static void check_net(struct check *c)
 static void read_labels(struct check *c, const char *path)
 {
     char *line = NULL;
+    const char *why;
     size_t size = 0;
     ssize_t length;
-    FILE *file = fopen(path, "r");
+    FILE *file = amp_text_open(path, &why);
     c->labels = calloc((size_t)c->classes + 1, sizeof *c->labels);
     while (file && c->labels && c->n_labels < c->classes &&
            (length = getline(&line, &size, file)) >= 0) {
@@ -447,9 +443,9 @@ static void free_labels(struct check *c)
 static void check_labels(struct check *c)
 {
     const char *path = amp_cfg_string(&c->k.data->sections[0], "labels", "data/labels.list");
-    const char *why = amp_text_unreadable(path);
-    int lines = why ? 0 : amp_checker_count_lines(path);
-    if (why)
+    const char *why;
+    int lines = amp_checker_count_lines(path, &why);
+    if (lines < 0)
         amp_checker_fault(&c->k, "labels file %s: %s%s", path, why,
                           amp_checker_explain(c->k.data, "labels"));
     else if (lines != c->classes)
@@ -506,15 +502,23 @@ static bool can_apply_rule(const struct check *c)
     return c->t->rule && (c->t->rule == has_one_label ? c->n_labels : c->classes) > 0;
 }
 
-static void check_images(struct check *c)
+/* Which boxes count follows other rules here than those of detector train, so nothing is said of
+ * them. */
+static void check_boxes(struct check *c, const char *path)
 {
     struct amp_train_list list;
+    amp_train_list_check(path, c->classes ? c->classes : INT_MAX, INT_MAX, c->k.progress, &list,
+                         amp_checker_tell, &c->k);
+    amp_train_list_free(&list);
+}
+
+static void check_images(struct check *c)
+{
     const char *path = c->t->list;
     if (c->t->data) path = amp_cfg_string(&c->k.data->sections[0], "train", path);
     if (!has_list(c, path)) return;
     if (c->t->truths == of_grid)
-        amp_train_list_check(path, c->classes ? c->classes : INT_MAX, c->k.progress, &list,
-                             amp_checker_tell, &c->k);
+        check_boxes(c, path);
     else
         amp_image_list_check(path, c->t->faults, can_apply_rule(c) ? c->t->rule : has_nothing, c,
                              c->k.progress, amp_checker_tell, &c->k);

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "checker.h"
 #include "check_train.h"
+#include "train_list.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -12,8 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "plugin/core/read/lines.h"
 #include "plugin/core/read/text.h"
-#include "plugin/core/files/file.h"
 
 /* ---- faults ---- */
 
@@ -120,13 +121,15 @@ void amp_checker_data_keys(struct amp_checker *k)
     check_doubles(k->data, k->warn);
 }
 
-/* Words for the end of a message about the key's value: that it is Darknet's default, or that it
- * holds a remark; else "". The text holds until the next call. */
 const char *amp_checker_explain(const struct amp_cfg_file *data, const char *key)
 {
-    static _Thread_local char text[PATH_MAX + 100];
+    static _Thread_local char text[PATH_MAX + 200];
     const struct amp_cfg_entry *e = amp_cfg_find(&data->sections[0], key);
-    if (e) return amp_checker_remark(e);
+    if (e && *amp_checker_remark(e)) return amp_checker_remark(e);
+    if (e) {
+        amp_list_name_hint(data->path, e->value, text, sizeof text);
+        return text;
+    }
     snprintf(text, sizeof text, " (%s has no %s= line: this is Darknet's default)", data->path,
              key);
     return text;
@@ -158,28 +161,17 @@ static void read_cfg(struct amp_checker *k, const char *path)
     if (!k->infers) check_log(k);
     /* At the cfg's own size; check_train_net.c tries the sizes of random=1. */
     k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
-    if (!k->net) amp_checker_tell(k, err);
+    if (!k->net || amp_net_check_dialect(k->cfg, k->net, err, sizeof err)) amp_checker_tell(k, err);
 }
 
 /* ---- classes ---- */
 
-/* Number of lines up to the last that is not empty; -1: the file cannot be read. An empty line in
- * between is a class without a name. */
-int amp_checker_count_lines(const char *path)
+int amp_checker_count_lines(const char *path, const char **why)
 {
-    char *line = NULL;
-    size_t size = 0;
-    ssize_t length;
-    int lines = 0, names = 0;
-    FILE *file = amp_text_unreadable(path) ? NULL : fopen(path, "r");
-    if (!file) return -1;
-    while ((length = getline(&line, &size, file)) >= 0 && lines < INT_MAX) {
-        lines++;
-        if (line[strspn(line, " \t\r\n")]) names = lines;
-    }
-    free(line);
-    fclose(file);
-    return names;
+    struct amp_lines lines = {0};
+    int failed = amp_lines_read(path, true, &lines, why), count = lines.count;
+    amp_lines_free(&lines);
+    return failed ? -1 : count;
 }
 
 /* The data file's classes; 0: it has none, or a bad value, which is told. */

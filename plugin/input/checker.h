@@ -39,13 +39,14 @@ void amp_checker_data_keys(struct amp_checker *);
 /* Words for the end of a message if the entry's value holds a remark, else "". */
 const char *amp_checker_remark(const struct amp_cfg_entry *);
 /* Words for the end of a message about the value of a key of the data file: that it is Darknet's
- * default, or that it holds a remark; else "". The text holds until the next call. */
+ * default, holds a remark, or why such a name is not found; else "". The text holds until the next
+ * call. */
 const char *amp_checker_explain(const struct amp_cfg_file *data, const char *key);
 /* The data file's classes; 0: it has none, or a bad value, which is told. */
 int amp_checker_classes(struct amp_checker *);
-/* Number of lines up to the last that is not empty; -1: the file cannot be read. An empty line in
- * between counts: it is a class without a name. */
-int amp_checker_count_lines(const char *path);
+/* Number of lines up to the last that is not empty: an empty line in between is a class without a
+ * name. -1 with the reason in why: the file cannot be read. */
+int amp_checker_count_lines(const char *path, const char **why);
 
 /* Frees what was read. 0, or -1 if there was a fault. */
 int amp_checker_end(struct amp_checker *);

@@ -105,7 +105,6 @@ def check_fine(folder):
         assert (result["batches"], result["images"]) == (4, 8)
         assert result["images_per_iteration"] == 4
         assert result["loss_scale"] >= 2 and result["redone"] > 0
-        assert all(seconds > 0 for seconds in result["seconds_per_iteration"].values())
         assert 0 < result["activation_bytes"]["mixed"] < result["activation_bytes"]["fp32"]
         assert len(result["layers"]) == 13
         for layer in result["layers"]:

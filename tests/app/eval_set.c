@@ -25,8 +25,8 @@ static void make_set(void)
     write_file("set.data", "# a set\nclasses = 2\nnames= set.names\nvalid =set.list\nbackup=x\n");
     write_file("set.names", "cat\nbig dog\n\n");
     write_file("set.list", "images/a.png\n\nimages/b.jpg\r\nimages/a.png");
-    write_file("images/a.png", "not decoded here");
-    write_file("images/b.jpg", "nor here");
+    write_file("images/a.png", "P6 not decoded here");
+    write_file("images/b.jpg", "P6 nor here");
     write_file("labels/a.txt", "1 0.5 0.5 0.5 0.25\n0 0.9 0.5 0.4 0.2\n");
     write_file("labels/b.txt", "");
 }
@@ -141,15 +141,15 @@ AMP_TEST(every_missing_file_and_bad_line_is_named)
     make_set();
     write_file("set.list",
                "images/a.png\nimages/b.jpg\nimages/c.png\nimages/d.png\nlabels\nx.bmp\n");
-    write_file("images/d.png", "");
+    write_file("images/d.png", "P6 ");
     write_file("labels/a.txt", "2 .5 .5 .1 .1\n0 .5 .5 .1 .1\n0 .5\n");
     const char *said = load_bad_set();
     check_says(said, "error: labels/a.txt:1: class \"2\"");
     check_says(said, "error: labels/a.txt:3: 2 fields");
     check_says(said, "error: set.list:3: image images/c.png: No such file");
-    check_says(said, "error: labels/c.txt: cannot read label file: No such file");
-    check_says(said, "error: labels/d.txt: cannot read label file: No such file");
-    check_says(said, "error: set.list:5: image labels: is not a file");
+    check_says(said, "error: set.list:3: label file labels/c.txt: No such file");
+    check_says(said, "error: set.list:4: label file labels/d.txt: No such file");
+    check_says(said, "error: set.list:5: image labels: not a regular file");
     check_says(said, "error: set.list:6: image x.bmp: No such file");
     check_says(said, "error: set.list:6: x.bmp: Darknet's rule gives no label file");
     check_says(said, "nothing was evaluated");

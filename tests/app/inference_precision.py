@@ -103,7 +103,7 @@ def make_demo_set(folder):
     made = subprocess.run([ROOT / "scripts/make-demo-data.py", "--out", folder, "--train", "400", "--valid", "150"],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if made.returncode:
-        print("the demo's set cannot be made, so it is left out:", made.stdout[-300:])
+        print("SKIPPED the demo's set, which cannot be made:", " ".join(made.stdout[-300:].split()))
     return made.returncode == 0
 
 
@@ -116,7 +116,7 @@ def main():
     if bccd:
         compare("bccd", bccd)
     else:
-        print("no folder shared/datasets/bccd above the project, so BCCD is left out")
+        print("SKIPPED BCCD: no folder shared/datasets/bccd above the project")
 
 
 main()

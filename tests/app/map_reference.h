@@ -38,11 +38,12 @@ static size_t reference_choice(struct amp_prediction p, const struct amp_truth *
     for (size_t j = 0; j < n; j++) {
         if (t[j].class_id != p.class_id || t[j].image != p.image) continue;
         double overlap = reference_iou(p.box, t[j].box);
-        if (rule == AMP_MATCH_VOC && overlap > best) best = overlap, choice = j;
+        if (rule != AMP_MATCH_COCO && overlap > best) best = overlap, choice = j;
         if (rule == AMP_MATCH_COCO && !taken[j] && overlap >= best && overlap >= iou)
             best = overlap, choice = j;
     }
-    return choice < n && !taken[choice] && best >= iou ? choice : n;
+    bool enough = rule == AMP_MATCH_FORK ? best > iou : best >= iou;
+    return choice < n && !taken[choice] && enough ? choice : n;
 }
 
 /* AP of one class by one rule. */

@@ -171,6 +171,19 @@ def check_cannot_share(program, folder, net):
     assert done.returncode == 1 and "rnn.cfg: layer 0 (rnn) hands its state" in done.stderr, done
 
 
+def check_dialect(program, folder, net):
+    """A cfg of AlexeyAB's Darknet is planned by its rules, also without mixed_precision=1."""
+    cfg = folder / "fork.cfg"
+    for keys in ("", "mixed_precision=1\n"):
+        cfg.write_text(net + keys + "[conv]\nfilters=8\n[route]\nlayers=-1\ngroups=2\ngroup_id=1\n"
+                       "[conv]\nfilters=6\nactivation=linear\n[yolo]\nclasses=1\nanchors=4,4\n")
+        reason = "line %d: groups=2" % (10 if keys else 9)
+        assert run(program, folder, cfg).stdout.startswith("rules: fork (%s)\n" % reason)
+        plan = json.loads(run(program, folder, cfg, "--json").stdout)
+        assert (plan["rules"], plan["rules_reason"]) == ("fork", reason), plan
+        assert [layer["output"] for layer in plan["layers"]] == [[8, 8, 8], [8, 8, 4], [8, 8, 6], [8, 8, 6]], plan
+
+
 def check_fails(program, folder, text, *words):
     path = folder / "bad.cfg"
     path.write_text(text)
@@ -213,8 +226,9 @@ def main():
                     "bad.cfg:5: amp_dtype=fp8: allowed: auto, fp16, bf16, tf32 or fp32")
         check_fails(program, folder, net + "Batch=8\n[conv]\n",
                     "bad.cfg:5: Batch=8 in [net]: unknown key; did you mean batch?")
-        check_fails(program, folder, net + "[conv]\nfilters=18\n[yolo]\nclasses=1\nnew_coords=1\n",
-                    "bad.cfg:9: new_coords=1 in [yolo]", "another network")
+        check_fails(program, folder, net + "amp_dialect=stock\n[conv]\nfilters=6\n[yolo]\nclasses=1\nnew_coords=1\n",
+                    "bad.cfg:10: new_coords=1 in [yolo]", "another network")
+        check_dialect(program, folder, net)
         check_every_field(program, folder)
         check_dtype(program, folder, net)
         (folder / "deconv.cfg").write_text(
@@ -229,9 +243,10 @@ def main():
         row = json.loads(run(program, folder, "local.cfg", "--json").stdout)["layers"][1]
         assert (row["type"], row["executor"], row["math"], row["output"]) == ("local", "amp", "BF16", [2, 2, 4]), row
         assert row["flop"] == 2 * 2 * 2 * 4 * 9, row
-        (folder / "level.cfg").write_text(net + "mixed_precision=1\namp_level=O3\noptimizer=adamw\n[conv]\n")
-        text = run(program, folder, "level.cfg").stdout
-        assert "plan: fp16; amp_level=O3 stands for amp_dtype=fp16, loss_scale=1\n" in text, text
+        for level, keys in (("O2", "loss_scale=dynamic"), ("O3", "loss_scale=1: O2 with a fixed loss scale of 1")):
+            (folder / "level.cfg").write_text(net + f"mixed_precision=1\namp_level={level}\noptimizer=adamw\n[conv]\n")
+            text = run(program, folder, "level.cfg").stdout
+            assert f"plan: fp16; amp_level={level} stands for amp_dtype=fp16, {keys}\n" in text, text
         assert "update: optimizer=adamw; its moments and averages take" in text, text
         check_processes(program, folder, net)
         check_large_batch(program, folder, net)

@@ -411,6 +411,9 @@ AMP_TEST(odd_values)
     amp_chart_add_map(c, 4, NAN, NAN);
     save(c, 4);
     CHECK(!says("nan") && !says("inf") && !says("loss 1 "));
+    struct amp_chart_state lost = {5, NAN, NAN, .001, NAN, NAN, 0, -1};
+    CHECK_INT(amp_chart_write(c, &lost, err, sizeof err), 0);
+    CHECK(says("class=\"loss\">loss lost, average unknown</text>") && !says("nan"));
     CHECK(says("height=\"510\" viewBox=\"0 0 1100 510\"")); /* without a curve of the scale */
     amp_chart_free(c);
 }

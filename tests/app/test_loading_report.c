@@ -1,4 +1,4 @@
-/* What `amp bench-loader` says of given times: cores, verdict and advice. */
+/* What `amp profile CFG DATA` says of given times of loading: cores, verdict and advice. */
 #include "tests/rig/harness.h"
 
 #include "plugin/app/loading.h"
@@ -8,10 +8,10 @@
 
 /* 100 images in 0.1 s; an image takes a core 10 ms by Darknet's way, 3 ms by ours: 10 cores and 3.
  */
+static struct amp_machine machine;
 static struct amp_loading example(void)
 {
     struct amp_loading l = {.data = "a.data",
-                            .cfg = "a.cfg",
                             .width = 416,
                             .height = 320,
                             .listed = 1000,
@@ -25,37 +25,41 @@ static struct amp_loading example(void)
                             .step_images = 100,
                             .step = .1,
                             .passes = 3};
-    l.machine.backend = "cuda";
-    strcpy(l.machine.device, "a GPU");
+    machine = (struct amp_machine){.backend = "cuda", .device = "a GPU"};
+    l.machine = &machine;
     return l;
 }
 
-static const char *printed(const struct amp_loading *l,
-                           void (*print)(const struct amp_loading *l, FILE *f))
+static FILE *begin(char text[4096])
 {
-    static char text[4096];
-    FILE *f = fmemopen(text, sizeof text, "w");
+    FILE *f = fmemopen(text, 4096, "w");
     REQUIRE(f);
-    print(l, f);
-    fclose(f);
-    return text;
+    return f;
 }
 
 static const char *said(const struct amp_loading *l)
 {
-    return printed(l, amp_loading_print);
+    static char text[4096];
+    FILE *f = begin(text);
+    amp_loading_print(l, f);
+    fclose(f);
+    return text;
 }
 
 static const char *said_in_json(const struct amp_loading *l)
 {
-    return printed(l, amp_loading_print_json);
+    static char text[4096];
+    struct amp_json j = {.out = begin(text), .digits = AMP_JSON_FLOAT};
+    amp_loading_write_json(l, &j, NULL);
+    fclose(j.out);
+    return text;
 }
 
 AMP_TEST(every_word_and_number)
 {
     static const char text[] =
         "\n"
-        "amp bench-loader: a.data, a.cfg: 300 of 1000 images, to 416x320\n"
+        "loading: a.data: 300 of 1000 images, to 416x320\n"
         "time on a core, median of 3 rounds of each image\n"
         "\n"
         "one core              images/s  ms an image   share\n"
@@ -73,8 +77,7 @@ AMP_TEST(every_word_and_number)
         "\n"
         "Loading keeps up: it takes 5.0 of the 8 cores that load.\n";
     static const char json[] =
-        "{\"data\": \"a.data\", \"cfg\": \"a.cfg\", \"width\": 416, \"height\": 320, \"random\": "
-        "false,\n"
+        "{\"data\": \"a.data\", \"width\": 416, \"height\": 320, \"random\": false,\n"
         " \"listed\": 1000, \"images\": 300, \"rounds\": 3,\n"
         " \"images_per_second\": {\"darknet\": 100, \"amp\": 200}, "
         "\"images_per_second_all_cores\": {\"darknet\": 800, \"amp\": 1600},\n"
@@ -89,22 +92,22 @@ AMP_TEST(every_word_and_number)
         " \"step\": {\"backend\": \"cuda\", \"device\": \"a GPU\", \"threads\": 0, \"precision\": "
         "\"fp16\", \"images\": 100, \"passes\": 3, \"seconds\": 0.1},\n"
         " \"cores_needed\": {\"darknet\": 10, \"amp\": 5},\n"
-        " \"loader\": \"fast\", \"loader_threads\": 8, \"cores\": 8, \"keeps_up\": true}\n";
+        " \"loader\": \"fast\", \"loader_threads\": 8, \"cores\": 8, \"keeps_up\": true}";
     struct amp_loading l = example();
     l.left[AMP_KIND_PNG] = 20;
     l.left[AMP_KIND_OTHER] = 3;
     l.stages[AMP_LOAD_DARKNET] = 2e-3;
     CHECK_STR(said(&l), text);
     CHECK_STR(said_in_json(&l), json);
-    l.machine.device[0] = '\0';
-    l.machine.threads = 4;
+    machine.device[0] = '\0';
+    machine.threads = 4;
     l.random_size = true;
     l.loader = AMP_LOADER_DARKNET;
     CHECK_SAYS(said(&l), " images/s (fp16, CPU, 4 threads; fastest of 3 passes)\n");
     CHECK_SAYS(said_in_json(&l), "\"height\": 320, \"random\": true,");
     CHECK_SAYS(said_in_json(&l), "\"device\": null, \"threads\": 4,");
     CHECK_SAYS(said_in_json(&l), "\"loader\": \"darknet\", \"loader_threads\": 8, \"cores\": 8, "
-                                 "\"keeps_up\": false}\n");
+                                 "\"keeps_up\": false}");
 }
 
 AMP_TEST(keeps_up)
@@ -123,7 +126,7 @@ AMP_TEST(keeps_up)
 AMP_TEST(on_the_cpu)
 {
     struct amp_loading l = example();
-    l.machine.device[0] = 0;
+    machine.device[0] = 0;
     l.step = .15;
     CHECK_SAYS(said(&l), "which train too: it adds about 25 % to a step.\n");
 }

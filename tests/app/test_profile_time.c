@@ -144,6 +144,8 @@ AMP_TEST(a_fast_profile_tells_no_progress)
 
 /* ---- the report ---- */
 
+static bool with_loading;
+
 /* Sums and quotients are exact. */
 static char *report_of(const char *device, bool json)
 {
@@ -167,9 +169,20 @@ static char *report_of(const char *device, bool json)
                             .layers = times,
                             .other = {.seconds = {{.0005, .0005}, {.000125, .000125}}},
                             .update = {.01, .002},
-                            .step = {.06, .02},
-                            .loading = .005,
-                            .loaders = 2};
+                            .step = {.06, .02}};
+    const struct amp_loading loading = {.data = "a.data",
+                                        .machine = &p.machine,
+                                        .precision = "fp16",
+                                        .darknet = .02,
+                                        .stages = {.005},
+                                        .images = 3,
+                                        .listed = 3,
+                                        .cores = 2,
+                                        .threads = 2,
+                                        .step = 1,
+                                        .step_images = 4,
+                                        .passes = 3};
+    p.loading = with_loading ? &loading : NULL;
     char *text = NULL;
     size_t size;
     strcpy(p.machine.device, device);
@@ -194,12 +207,11 @@ AMP_TEST(every_number_of_a_table)
         "all                              5.500   10.500   16.000  100.0%    2.375    1.625    "
         "4.000  100.0%    4.0x    3.000     750.0\n",
         "\nupdate: FP32 10.000 ms, mixed precision 2.000 ms (5.0x); whole step: FP32 60.000 ms, "
-        "mixed precision 20.000 ms (3.0x)\nloading: 20.000 ms for the images of a pass, which 2 "
-        "cores share, beside training\n"};
+        "mixed precision 20.000 ms (3.0x)\nGFLOP: "};
     char *text = report_of("", false), *on_gpu = report_of("a GPU", false);
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         CHECK_SAYS(text, said[i]);
-    CHECK(!strstr(text, "was waited for"));
+    CHECK(!strstr(text, "was waited for") && !strstr(text, "loading: "));
     CHECK_SAYS(on_gpu, "4 images a pass, a GPU\n");
     CHECK_SAYS(on_gpu, "\nEvery layer was waited for; training does not wait, and its step");
     free(text);
@@ -212,7 +224,7 @@ AMP_TEST(every_number_of_the_json)
         "{\"cfg\": \"a.cfg\", \"backend\": \"cpu\", \"device\": null, \"threads\": 3, "
         "\"versions\": {\"oneDNN\": \"3.1\"},\n \"batch\": 4, \"rounds\": 5, \"no_fp32\": "
         "null,\n \"update_seconds\": {\"fp32\": 0.01, \"mixed\": 0.002}, \"step_seconds\": "
-        "{\"fp32\": 0.06, \"mixed\": 0.02},\n \"loading_seconds\": 0.02, \"loading_cores\": 2,\n",
+        "{\"fp32\": 0.06, \"mixed\": 0.02},\n \"layers\": [",
         "{\"layer\": 0, \"type\": \"convolutional\", \"outputs\": 120, \"forward_flop\": "
         "1000000000, \"backward_flop\": 2000000000, \"gain\": 6,\n   \"fp32\": {\"format\": "
         "\"FP32 NCHW\", \"forward_seconds\": 0.001, \"backward_seconds\": 0.002, \"share\": "
@@ -221,13 +233,28 @@ AMP_TEST(every_number_of_the_json)
         "\"other\": {\"forward_flop\": 0, \"backward_flop\": 0, \"gain\": 4,\n   \"fp32\": "
         "{\"forward_seconds\": 0.0005, \"backward_seconds\": 0.0005, \"share\": 0.0625},",
         "\"total\": {\"forward_flop\": 1000000000, \"backward_flop\": 2000000000, \"gain\": 4,\n"
-        "   \"fp32\": {\"forward_seconds\": 0.0055, \"backward_seconds\": 0.0105, \"share\": 1},"};
+        "   \"fp32\": {\"forward_seconds\": 0.0055, \"backward_seconds\": 0.0105, \"share\": 1},",
+        ",\n \"loading\": null}\n"};
     char *text = report_of("", true), *on_gpu = report_of("a GPU", true);
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         CHECK_SAYS(text, said[i]);
     CHECK_SAYS(on_gpu, "\"device\": \"a GPU\"");
     free(text);
     free(on_gpu);
+}
+
+/* What it says of that: test_loading_report.c. */
+AMP_TEST(loading_follows)
+{
+    with_loading = true;
+    char *text = report_of("", false), *json = report_of("", true);
+    with_loading = false;
+    CHECK_SAYS(text, "judging the pass.\n\nloading: a.data: 3 of 3 images, ");
+    CHECK_SAYS(text, "\nLoading keeps up: ");
+    CHECK_SAYS(json, "},\n \"loading\": {\"data\": \"a.data\", ");
+    CHECK_SAYS(json, "\"keeps_up\": true}}\n");
+    free(text);
+    free(json);
 }
 
 AMP_TEST_MAIN

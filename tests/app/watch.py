@@ -128,6 +128,21 @@ def check_burn_in(root):
     assert json.loads(record.read_text())["map50"] < 0.9, "the old best was taken up"
 
 
+def check_end(root):
+    """A run that diverges at once, long before the next picture is due: all that it had is drawn, and no loss that is
+    lost is drawn as 0."""
+    folder = make(root / "diverges", "seed=1\nmixed_precision=1\namp_log=log", max_batches=100)
+    edit(folder / "toy.cfg", "learning_rate=0.001", "learning_rate=10")
+    edit(folder / "toy.cfg", "burn_in=10", "burn_in=0")
+    said = train(folder, "-chart", "chart.svg", status=1).stderr
+    losses = {o["iteration"]: o["loss"] for o in map(json.loads, (folder / "log").read_text().splitlines())}
+    known = [i for i, loss in losses.items() if loss is not None and i < max(losses)]
+    lost = [i for i, loss in losses.items() if loss is None and i < max(losses)]
+    assert lost and len(known) > 1, (said, losses)
+    check_chart(folder, known, [])
+    assert all("iteration %d: its loss is lost" % i in said for i in lost), (said, losses)
+
+
 def check_rate_marks(root):
     """One for each of steps=."""
     folder = make(root / "steps", "seed=1", max_batches=4)
@@ -244,7 +259,7 @@ def check_refusals(root):
             (("-chart", "old.svg"), "old.svg: is there and is no chart")):
         err = train(folder, *args, status=1).stderr
         assert said in err, (args, err)
-    (folder / "gone.png").write_text("no image")
+    (folder / "gone.png").write_text("P6 no image")
     (folder / "gone.txt").write_text("")
     err = train(folder, "-map", status=1).stderr
     assert "gone.png: cannot be decoded" in err and "nothing was trained" in err, err
@@ -258,6 +273,7 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         plain, mixed = check_runs(Path(root))
         check_burn_in(Path(root))
+        check_end(Path(root))
         check_rate_marks(Path(root))
         check_notes(Path(root))
         check_going_on(plain)

@@ -67,7 +67,7 @@ def main():
             cwd=folder, attached=1)
         assert toyset.read_weights(folder / "backup" / "toy_final.weights")
         if "GPU=1" in settings and not Path("/dev/nvidia0").exists():
-            print("no GPU: not compared with the program without the plugin")
+            print("SKIPPED the comparison with the program without the plugin: no GPU")
             return
         folder = toyset.make(Path(root) / "set")
         cfg = folder / "toy.cfg"

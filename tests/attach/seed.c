@@ -132,7 +132,7 @@ AMP_TEST(a_parse_leaves_the_trainers_stream_alone)
     amp_seed_between_steps();
     for (int i = 0; i < 4; i++) {
         CHECK_INT(rand(), expected[i]);
-        amp_seed_enter_parse(i % 2 ? &seed : NULL);
+        amp_seed_enter_parse(i % 2 ? &seed : NULL, false);
         CHECK_INT(amp_seed_rules(), i % 2);
         CHECK(rand() != expected[(i + 1) % 4]);
         amp_seed_leave_parse();
@@ -143,6 +143,25 @@ AMP_TEST(a_parse_leaves_the_trainers_stream_alone)
     CHECK(amp_seed_rules());
     amp_seed_forget(&net); /* it is freed */
     CHECK(!amp_seed_rules());
+}
+
+/* Evenly from -1 to 1: mean 0, variance 1/3. The bounds are five standard errors of n numbers; a
+ * fourth moment of 1/5 makes that of the variance sqrt((1/5 - 1/9) / n). */
+AMP_TEST(a_uniform_parse_draws_weights_evenly)
+{
+    enum { N = 10000 };
+    uint64_t seed = 12;
+    double sum = 0, squares = 0;
+    amp_seed_enter_parse(&seed, true);
+    for (int i = 0; i < N; i++) {
+        double x = (double)amp_seed_rand_normal();
+        CHECK(x >= -1 && x <= 1);
+        sum += x;
+        squares += x * x;
+    }
+    CHECK(fabs(sum / N) < 5 * sqrt(1. / 3 / N));
+    CHECK(fabs(squares / N - 1. / 3) < 5 * sqrt((1. / 5 - 1. / 9) / N));
+    amp_seed_leave_parse();
 }
 
 /* No two of them have a counter in common, however many layers: the second word is a layer's to

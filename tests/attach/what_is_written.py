@@ -91,7 +91,7 @@ def check_map_and_plan(program, library, folder):
 def check_hostile_names(program, library, folder):
     """Darknet gives the name of an image that it cannot decode to a shell."""
     name = "$(touch pwned);`touch pwned`;'touch${IFS}pwned'&touch pwned.png"
-    (folder / name).write_text("no image")
+    (folder / name).write_text("P6 no image")
     (folder / (name[:-4] + ".txt")).write_text("")
     for command, status in (("train", 1), ("map", None)):
         (folder / "train.txt").write_text(name + "\n")

@@ -19,6 +19,14 @@ static inline struct rig *make(const char *cfg, const struct ampk_backend *backe
     return r;
 }
 
+/* The same; half of the nets have mish and swish in layers that may have them. */
+static inline struct rig *make_with_mish(const char *cfg, const struct ampk_backend *backend)
+{
+    struct rig *r = make(cfg, backend);
+    if (random_below(2) && random_mish(r->net)) REQUIRE(rig_plan_again(r) == 0);
+    return r;
+}
+
 /* Darknet's gradient of a shortcut of different shapes is right for alpha=1 only, and batch-norm
  * over a handful of values is mostly rounding. */
 static inline bool is_differentiable(const struct amp_net_desc *net)

@@ -41,6 +41,16 @@ static inline void plan_text(const char *text, bool train)
     plan_cfg(NULL, train);
 }
 
+/* The plan of a description that has been changed. */
+static inline void plan_again(bool train)
+{
+    amp_plan_free(plan);
+    plan = amp_plan_make(net, &options, amp_layers_ours(NULL) | own_losses, NULL, train, err,
+                         sizeof err);
+    if (!plan) TEST_FAIL("%s", err);
+    REQUIRE(plan);
+}
+
 /* layers below a [net] of 16 x 16 x 3 with mixed precision and these keys. */
 static inline void plan_layers(const char *keys, const char *layers)
 {
@@ -211,7 +221,8 @@ static void check_saved(int i)
     int end = 2 * net->n, b = backward_step(i);
     size_t elements = bytes_of(i, AMP_FORMAT_FP32) / 4;
     bool has_y = p->ours && l->batch_normalize;
-    bool own_gradient_reads = l->activation != AMPK_LINEAR &&
+    bool of_input = l->activation == AMPK_MISH || l->activation == AMPK_SWISH;
+    bool own_gradient_reads = l->activation != AMPK_LINEAR && !(has_y && of_input) &&
                               !(has_y && !p->frozen &&
                                 (l->activation == AMPK_LEAKY || l->activation == AMPK_RELU ||
                                  l->activation == AMPK_RELIE));
@@ -343,8 +354,10 @@ static void check_fused(int j)
     const struct amp_plan_layer *p = &plan->layers[j], *before = &plan->layers[j - 1];
     const struct amp_layer_desc *l = &net->layers[j - 1];
     CHECK(p->ours && before->ours && is_matrix(j - 1) && l->batch_normalize);
+    bool of_input = l->activation == AMPK_MISH || l->activation == AMPK_SWISH;
     CHECK(l->activation == AMPK_LINEAR || l->activation == AMPK_LEAKY ||
-          l->activation == AMPK_RELU || l->activation == AMPK_RELIE);
+          l->activation == AMPK_RELU || l->activation == AMPK_RELIE ||
+          (of_input && net->layers[j].type == AMP_SHORTCUT));
     CHECK_INT(p->sources[0], j - 1);
     CHECK_INT(readers_of(j - 1), 1);
     CHECK(!before->border_copy);

@@ -106,16 +106,21 @@ AMP_TEST(what_darknet_misreads_is_an_error)
     check_rejected("[net]\n=3\n", "net.cfg:2: \"=3\" has no key before \"=\"");
     check_rejected("batch=3\n[net]\n",
                    "net.cfg:1: \"batch=3\" stands before the first section; the "
-                   "first must be [net]");
+                   "first must be [net]. If this is a data file: the order is DATA CFG");
     check_rejected("[net]\n[conv\n", "net.cfg:2: section \"[conv\" does not end with \"]\"");
+    check_rejected("[net] # a remark\n",
+                   "net.cfg:1: section \"[net]#aremark\" does not end with \"]\"; a remark is not "
+                   "allowed behind a section: put it on a line of its own");
     check_rejected("", "net.cfg: has no section; the first must be [net]");
     check_rejected("# nothing\n", "net.cfg: has no section; the first must be [net]");
     check_rejected("[net]\na=\rb\n",
                    "net.cfg:2: has a carriage return (Windows line end), which Darknet takes as "
                    "part of the value; save the file with Unix line ends (dos2unix FILE)");
     check_rejected("[net]\na=\033[1m\n", "net.cfg:2: has a control character; not text");
-    check_rejected("\xEF\xBB\xBF[net]\n", "net.cfg: begins with a byte-order mark, which Darknet "
-                                          "cannot read; remove it");
+    CHECK(amp_cfg_parse("n.cfg", "\xEF\xBB\xBF[net]\n", 9, err, sizeof err) == NULL);
+    CHECK_SAYS(err, "n.cfg: begins with a UTF-8 byte-order mark (BOM)");
+    CHECK(amp_cfg_parse("n.cfg", "[\0n\0e\0t\0]\0\n\0", 12, err, sizeof err) == NULL);
+    CHECK_SAYS(err, "n.cfg: is in UTF-16");
 }
 
 AMP_TEST(nul_byte_and_size_limit)

@@ -10,12 +10,18 @@
 static char err[1024], notes[1024];
 static const char *const own[] = {"mixed_precision", "seed"};
 
+static struct amp_complaints complaints(const struct amp_cfg_file *file)
+{
+    return (struct amp_complaints){file, notes, sizeof notes, err, sizeof err};
+}
+
 static int check_keys(const char *text)
 {
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(file != NULL);
     err[0] = notes[0] = '\0';
-    int result = amp_cfg_keys_check(file, own, 2, notes, sizeof notes, err, sizeof err);
+    struct amp_complaints c = complaints(file);
+    int result = amp_cfg_keys_check(&c, own, 2);
     amp_cfg_free(file);
     return result;
 }
@@ -41,6 +47,24 @@ AMP_TEST(kinds)
     CHECK_INT(amp_cfg_key_kind("anchors"), AMP_CFG_NUMBERS);
     CHECK_INT(amp_cfg_key_kind("activation"), AMP_CFG_WORD);
     CHECK_INT(amp_cfg_key_kind("Batch"), AMP_CFG_UNKNOWN);
+}
+
+/* Rows are found by a binary search; a key has one row in a section. */
+AMP_TEST(the_table_is_sorted_and_names_each_key_once)
+{
+    size_t n;
+    const struct amp_key_row *rows = amp_key_rows(&n);
+    CHECK(n > 200);
+    for (size_t i = 0; i < n; i++) {
+        const struct amp_key_row *next = &rows[i + 1];
+        if (i + 1 < n && strcmp(rows[i].name, next->name) > 0) TEST_FAIL("%s", rows[i].name);
+        for (; next < rows + n && !strcmp(next->name, rows[i].name); next++)
+            if (next->sections & rows[i].sections) TEST_FAIL("%s", rows[i].name);
+        CHECK(rows[i].sections && (rows[i].use != AMP_KEY_REFUSED || rows[i].lost));
+        /* A default is in its own range and among its own words. */
+        if (rows[i].allowed && rows[i].def) CHECK(amp_key_allows(&rows[i], atof(rows[i].def)));
+        if (rows[i].words) CHECK(amp_key_word(&rows[i], rows[i].def) >= 0);
+    }
 }
 
 AMP_TEST(misspelt_keys_are_errors)
@@ -78,6 +102,17 @@ AMP_TEST(keys_of_other_darknets_are_errors_and_all_named)
         CHECK(strstr(err, nets[i]) && strstr(err, "a.cfg:2: "));
     }
     CHECK_INT(check_keys("[net]\n[yolo]\niou_loss=ciou\nobjectness_smooth=1\n"), -1);
+}
+
+/* The other Darknet's [rnn] has a state of another size, and its activation. */
+AMP_TEST(keys_of_a_recurrent_layer)
+{
+    CHECK_INT(check_keys("[net]\n[rnn]\noutput=4\nhidden=5\n"), -1);
+    CHECK(strstr(err, "a.cfg:4: hidden=5 in [rnn]: ") != NULL);
+    CHECK_INT(check_keys("[net]\n[rnn]\nhidden=5\n"), -1);
+    CHECK_INT(check_keys("[net]\n[rnn]\nlogistic=1\n"), -1);
+    CHECK(strstr(err, "a.cfg:3: logistic=1 in [rnn]: ") != NULL);
+    check_quiet("[net]\n[rnn]\noutput=4\nhidden=4\nlogistic=0\n");
 }
 
 AMP_TEST(values_of_other_darknets_are_errors)
@@ -206,14 +241,19 @@ AMP_TEST(notes_may_be_absent_or_short)
     const char *text = "[net]\nauthor=me\n";
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(file != NULL);
-    CHECK_INT(amp_cfg_keys_check(file, own, 2, NULL, 0, err, sizeof err), 0);
+    struct amp_complaints c = {.cfg = file, .err = err, .err_size = sizeof err};
+    CHECK_INT(amp_cfg_keys_check(&c, own, 2), 0);
     char few[8] = "";
-    CHECK_INT(amp_cfg_keys_check(file, own, 2, few, sizeof few, err, sizeof err), 0);
+    c.notes = few;
+    c.notes_size = sizeof few;
+    CHECK_INT(amp_cfg_keys_check(&c, own, 2), 0);
     CHECK_STR(few, "a.cfg:2");
     /* Behind what others noted; what is beyond the end is not touched. */
     char some[16] = "a note\n";
     memset(some + 12, '.', 4);
-    CHECK_INT(amp_cfg_keys_check(file, own, 2, some, 12, err, sizeof err), 0);
+    c.notes = some;
+    c.notes_size = 12;
+    CHECK_INT(amp_cfg_keys_check(&c, own, 2), 0);
     CHECK_STR(some, "a note\na.cf");
     CHECK(!memcmp(some + 12, "....", 4));
     amp_cfg_free(file);
@@ -228,8 +268,9 @@ AMP_TEST(darknets_own_cfgs_have_no_such_key_or_value)
         struct amp_cfg_file *file = amp_cfg_read(found.gl_pathv[i], err, sizeof err);
         REQUIRE(file != NULL);
         err[0] = notes[0] = '\0';
-        CHECK_INT(amp_cfg_keys_check(file, own, 2, notes, sizeof notes, err, sizeof err), 0);
-        CHECK_INT(amp_cfg_values_check_training(file, notes, sizeof notes, err, sizeof err), 0);
+        struct amp_complaints c = complaints(file);
+        CHECK_INT(amp_cfg_keys_check(&c, own, 2), 0);
+        CHECK_INT(amp_cfg_values_check_training(&c), 0);
         /* With the -1, Darknet never leaves the first rate of this one. */
         bool odd = strstr(file->path, "/yolov2-tiny-voc.cfg") != NULL;
         CHECK(odd == (strstr(notes, ": steps=-1,100,20000,30000 in [net]: ") != NULL));
@@ -245,7 +286,8 @@ static void check_value(const char *text, const char *message)
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(file != NULL);
     err[0] = notes[0] = '\0';
-    int result = amp_cfg_values_check_training(file, notes, sizeof notes, err, sizeof err);
+    struct amp_complaints c = complaints(file);
+    int result = amp_cfg_values_check_training(&c);
     CHECK_INT(result, *message ? -1 : 0);
     CHECK_STR(err, message);
     amp_cfg_free(file);
@@ -382,7 +424,8 @@ static void check_structure(const char *text, const char *message)
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(file != NULL);
     err[0] = '\0';
-    CHECK_INT(amp_cfg_values_check(file, err, sizeof err), *message ? -1 : 0);
+    struct amp_complaints c = complaints(file);
+    CHECK_INT(amp_cfg_values_check(&c), *message ? -1 : 0);
     CHECK_STR(err, message);
     amp_cfg_free(file);
 }
@@ -411,7 +454,8 @@ AMP_TEST(numbers_of_the_wrong_kind)
                     amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
                 REQUIRE(file != NULL);
                 err[0] = '\0';
-                if (amp_cfg_values_check(file, err, sizeof err) != -bad)
+                struct amp_complaints c = complaints(file);
+                if (amp_cfg_values_check(&c) != -bad)
                     TEST_FAIL("%s=%s: %s", cases[i].key, value, err);
                 CHECK(!bad ||
                       (!strncmp(err, begin, strlen(begin)) && strstr(err, cases[i].allowed)));
@@ -437,7 +481,8 @@ static void check_names_remark(const char *list)
     snprintf(begin, sizeof begin, "a.cfg:4: %s in [yolo]: ", list);
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(file != NULL);
-    CHECK_INT(amp_cfg_values_check(file, err, sizeof err), -1);
+    struct amp_complaints c = complaints(file);
+    CHECK_INT(amp_cfg_values_check(&c), -1);
     CHECK(!strncmp(err, begin, strlen(begin)) && strstr(err, "a remark is not allowed"));
     amp_cfg_free(file);
 }

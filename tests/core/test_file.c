@@ -14,26 +14,6 @@
 
 /* ---- checks ---- */
 
-AMP_TEST(files)
-{
-    char path[] = "/tmp/amp-file-XXXXXX";
-    int fd = mkstemp(path);
-    REQUIRE(fd >= 0);
-    CHECK(amp_file_unreadable(path) == NULL);
-    CHECK(amp_text_unreadable(path) == NULL);
-    CHECK_INT(ftruncate(fd, (1 << 30) + 1), 0);
-    CHECK(amp_file_unreadable(path) == NULL);
-    CHECK_STR(amp_text_unreadable(path), "larger than 1 GiB");
-    close(fd);
-    unlink(path);
-    CHECK_STR(amp_file_unreadable(path), "No such file or directory");
-    CHECK_STR(amp_text_unreadable(path), "No such file or directory");
-    CHECK_STR(amp_file_unreadable("/tmp"), "not a regular file");
-    REQUIRE(mkfifo(path, 0600) == 0); /* opening it would wait */
-    CHECK_STR(amp_text_unreadable(path), "not a regular file");
-    unlink(path);
-}
-
 AMP_TEST(folders)
 {
     char folder[] = "/tmp/amp-folder-XXXXXX", err[8192], expected[128];

@@ -5,7 +5,7 @@
 /* A backward pass may run again on the same forward, also after one that overflowed. */
 static void check_replay(const char *cfg, const struct ampk_backend *backend, float scale)
 {
-    struct rig *r = make(cfg, backend);
+    struct rig *r = make_with_mish(cfg, backend);
     rig_forward(r);
     struct result first = run_backward(r, scale), again = run_backward(r, scale);
     check_same(&again, 1, &first, "second backward");
@@ -36,7 +36,7 @@ AMP_TEST(in_fp32_a_power_of_two_changes_nothing)
     for (int round = 0; round < 12; round++)
         for (int k = 0; k < N_BACKENDS; k++) {
             random_net(text, "mixed_precision=1\namp_dtype=fp32", NET_EVERYTHING, 12);
-            struct rig *r = make(text, backends[k]);
+            struct rig *r = make_with_mish(text, backends[k]);
             rig_forward(r);
             struct result one = run_backward(r, 1);
             for (int exponent = 1; exponent <= 24; exponent += 1 + random_below(8)) {
@@ -198,7 +198,7 @@ AMP_TEST(sharing_memory_changes_nothing)
     static const char *const keys[] = {"mixed_precision=1", "mixed_precision=1\namp_dtype=fp32"};
     for (int round = 0; round < 30; round++) {
         random_net(text, keys[round % 2], NET_EVERYTHING, random_from(4, 20));
-        struct rig *r = make(text, &ampk_cpu);
+        struct rig *r = make_with_mish(text, &ampk_cpu);
         for (int pass = 0; pass < 2; pass++) {
             poison_arena(r);
             rig_forward(r);
@@ -225,7 +225,7 @@ AMP_TEST(the_inference_plan_gives_the_training_plans_outputs)
 {
     for (int round = 0; round < 20; round++) {
         random_net(text, "mixed_precision=1", NET_EVERYTHING, 12);
-        struct rig *r = make(text, &ampk_cpu);
+        struct rig *r = make_with_mish(text, &ampk_cpu);
         int last = r->net->n - 2; /* before the cost layer: FP32 in Darknet's output */
         size_t n = (size_t)r->net->batch * (size_t)r->net->layers[last].outputs;
         float *output = malloc(n * sizeof *output);
@@ -295,9 +295,9 @@ static struct apart run_twins(const char *layers, struct twins ours, struct twin
     uint64_t state = test_random_state;
     snprintf(cfg[0], sizeof cfg[0], "[net]\nmixed_precision=1\n%s\n%s", ours.keys, rest);
     snprintf(cfg[1], sizeof cfg[1], "[net]\nmixed_precision=1\n%s\n%s", exact.keys, rest);
-    struct rig *a = make(cfg[0], ours.backend);
+    struct rig *a = make_with_mish(cfg[0], ours.backend);
     test_random_state = state;
-    struct rig *b = make(cfg[1], exact.backend);
+    struct rig *b = make_with_mish(cfg[1], exact.backend);
     rig_forward(a);
     rig_forward(b);
     struct result x = run_backward(a, (float)ours.scale), y = run_backward(b, 1);

@@ -269,6 +269,54 @@ AMP_TEST(everything_against_finite_differences)
     check_random_nets(NET_EVERYTHING, 20, 14);
 }
 
+// clang-format off
+static const char residual[] =
+    FP32_NET(8, CONV(6, 3, 1) CONV(4, 1, 1) CONV(6, 3, 1) "[shortcut]\nfrom=-3\n"
+             CONV(4, 1, 1) CONV(6, 3, 1) "freeze=1\n" "[shortcut]\nfrom=-3\n"
+             CONV(4, 3, 1) "freeze=1\n" CONV(3, 3, 1) "[cost]\n");
+// clang-format on
+
+/* Layers with mish or swish by what the plan makes of them. */
+struct curves {
+    int all, summed, frozen;
+};
+
+static void count_curves(const struct rig *r, struct curves *n)
+{
+    for (int i = 0; i < r->net->n; i++) {
+        const struct amp_plan_layer *p = &r->plan->layers[i];
+        if (!p->backward || !ampk_is_gradient_of_input(r->net->layers[i].activation)) continue;
+        n->all++;
+        n->summed += amp_plan_writes(r->plan, i) != i;
+        n->frozen += p->frozen;
+    }
+}
+
+static void check_with_mish(const char *cfg, struct curves *n)
+{
+    struct rig *r = make(cfg, differentiable());
+    random_mish(r->net);
+    REQUIRE(rig_plan_again(r) == 0);
+    check_net(r);
+    count_curves(r, n);
+    rig_free(r);
+    stop_at_failure(cfg);
+}
+
+AMP_TEST(mish_and_swish_against_finite_differences)
+{
+    struct curves n = {0, 0, 0};
+    checked = skipped = 0;
+    for (int round = 0; round < 20; round++) {
+        draw_differentiable("mixed_precision=1\namp_dtype=fp32", NET_EVERYTHING | NET_FREEZE, 12);
+        check_with_mish(text, &n);
+        check_with_mish(residual, &n);
+    }
+    CHECK(skipped * 20 < checked && n.all > 40 && n.summed > 5 && n.frozen > 3);
+    printf("%d of %d samples are at a kink; %d layers, %d with a sum, %d frozen\n", skipped,
+           checked, n.all, n.summed, n.frozen);
+}
+
 /* ---- chosen nets ---- */
 
 #define HEAD                                                                                       \
@@ -365,7 +413,7 @@ AMP_TEST(every_activation_against_finite_differences)
         "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=linear\n"
         "[shortcut]\nfrom=0\nactivation=%s\n[cost]\n"};
     checked = skipped = 0;
-    for (int a = 0; a < AMPK_ACTIVATIONS; a++)
+    for (int a = 0; a < AMPK_STOCK_ACTIVATIONS; a++)
         for (int k = 0; k < 5; k++) {
             const char *name = amp_activation_name((enum ampk_activation)a);
             int used = snprintf(text, sizeof text,

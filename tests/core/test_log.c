@@ -2,6 +2,9 @@
  * by a clock that the test moves. Without a graph. */
 #include "tests/rig/harness.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "plugin/core/engine/log.h"
@@ -352,6 +355,53 @@ AMP_TEST(an_evaluation_is_not_in_the_speed)
 }
 
 /* More than 2 % of the time. */
+/* Darknet's trainers: an average below 0 takes the next loss whole. */
+static float average_as_darknet(float average, float loss)
+{
+    if (average < 0) average = loss;
+    return (float)((double)average * .9 + (double)loss * .1);
+}
+
+AMP_TEST(a_lost_loss_is_said_and_leaves_the_average)
+{
+    static const struct {
+        double loss;
+        float darknet, told;
+        const char *said; /* "": nothing */
+    } steps[] = {
+        {NAN, 0, -1,
+         "mixed precision: iteration 1: its loss is lost, since a value in it is not "
+         "finite; Darknet's line shows -1, as there was no loss before\n"},
+        {INFINITY, 0, -1, "iteration 2: its loss is lost"},
+        {40, 40, 40, ""},
+        {20, 20, 20, ""},
+        {NAN, 7, 38,
+         "iteration 5: its loss is lost, since a value in it is not finite; Darknet's "
+         "line shows 38, the average of the losses before\n"},
+        {10, 10, 10, ""},
+    };
+    struct amp_numbers numbers = {.grad_norm = NAN};
+    struct amp_log log;
+    float darknet = -1, without = -1;
+    amp_log_start(&log, NULL);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        char *said = NULL;
+        size_t size;
+        log.out = open_memstream(&said, &size);
+        REQUIRE(log.out != NULL);
+        amp_log_iteration(&log, &scaler, i + 1, 6, steps[i].loss, 4, &numbers);
+        float told = amp_log_tell(&log, steps[i].darknet);
+        fclose(log.out);
+        CHECK_NEAR(told, steps[i].told, 1e-5);
+        if (*steps[i].said ? !strstr(said, steps[i].said) : *said != '\0')
+            TEST_FAIL("step %zu: %s", i + 1, said);
+        darknet = average_as_darknet(darknet, told);
+        if (isfinite(steps[i].loss)) without = average_as_darknet(without, told);
+        CHECK_NEAR(darknet, without, 1e-5);
+        free(said);
+    }
+}
+
 AMP_TEST(backups_that_hold_up_training_are_said)
 {
     for (int too_long = 0; too_long < 2; too_long++) {
@@ -366,8 +416,8 @@ AMP_TEST(backups_that_hold_up_training_are_said)
         amp_log_saved(&log, 5); /* behind the last iteration */
         amp_log_close(&log, &scaler);
         fclose(log.out);
-        CHECK_INT(strstr(told, "backups held up training for 2.1 % of the time; a larger "
-                               "amp_backup_every leaves out more of them\n") != NULL,
+        CHECK_INT(strstr(told, "backups held up training for 2.1 % of the time; amp_backup_every"
+                               "=auto or a larger one leaves out more of them\n") != NULL,
                   too_long);
         CHECK_INT(strstr(told, "held up") != NULL, too_long);
         free(told);

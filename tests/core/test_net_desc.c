@@ -295,7 +295,7 @@ AMP_TEST(every_activation_is_known)
     static const char *const names[] = {"logistic", "relu",    "relie", "linear", "ramp",
                                         "tanh",     "plse",    "leaky", "elu",    "loggy",
                                         "stair",    "hardtan", "lhtan", "selu"};
-    for (int i = 0; i < AMPK_ACTIVATIONS; i++) {
+    for (int i = 0; i < AMPK_STOCK_ACTIVATIONS; i++) {
         char layers[100];
         snprintf(layers, sizeof layers, "[activation]\nactivation=%s\n", names[i]);
         struct amp_net_desc *net = describe_layers(layers);
@@ -351,7 +351,8 @@ AMP_TEST(what_this_darknet_would_replace_is_an_error)
                 "did you mean [upsample]?");
     check_fails("[conv]\n[route]\nlayers=-1\ngroups=2\n",
                 "a.cfg:10: groups=2 in [route]: this Darknet ignores it and would train another "
-                "network; remove the key, or use a cfg made for this Darknet");
+                "network; remove the key, or use a cfg made for this Darknet; mixed_precision=1 "
+                "trains it by AlexeyAB's rules, with amp_dtype=fp32 in FP32");
 }
 
 AMP_TEST(not_strict_follows_darknet)
@@ -381,6 +382,16 @@ AMP_TEST(impossible_layers_are_errors)
     check_fails("[connected]\noutput=4\n[softmax]\n[convolutional]\n",
                 "a.cfg:10: [convolutional]: the layer before it must give an image (width x height "
                 "x channels)");
+    check_fails("[maxpool]\nsize=5\nstride=5\npadding=0\n[upsample]\nstride=5\n"
+                "[route]\nlayers=-1,0\n[convolutional]\n",
+                "a.cfg:13: [route] joins layer 1, 30 x 20, and layer 0, 6 x 4: no image for the "
+                "[convolutional] after it (line 15); they must have the same size");
+    check_fails("[conv]\nsize=3\nstride=2\npad=1\n[conv]\nsize=3\nstride=2\npad=1\n"
+                "[conv]\nsize=3\nstride=2\npad=1\n[conv]\nsize=3\nstride=2\npad=1\n"
+                "[upsample]\n[route]\nlayers=-1,-3\n[avgpool]\n",
+                "a.cfg:24: [route] joins layer 4, 4 x 4, and layer 2, 4 x 3: no image for the "
+                "[avgpool] after it (line 26); they must have the same size; sizes that fit are "
+                "multiples of 16: width=32, height=16, or width=32, height=32");
     check_fails("[conv]\nfilters=25\n[reorg]\nstride=5\n",
                 "a.cfg:10: stride=5 in [reorg]: must divide the 32 x 24 input");
     check_fails("[reorg]\nstride=4\nreverse=1\n",

@@ -32,6 +32,7 @@ AMP_TEST(random_nets)
     for (int round = 0; round < 300; round++) {
         random_net(text, keys[round % 3], NET_EVERYTHING, random_from(1, 25));
         plan_text(text, round % 4 > 0);
+        if (round % 2 && random_mish(net)) plan_again(round % 4 > 0);
         check_plan();
         for (int i = 0; i < net->n; i++)
             pools += plan->layers[i].fused && net->layers[i].type == AMP_MAXPOOL;
@@ -43,6 +44,59 @@ AMP_TEST(random_nets)
 }
 
 /* ---- chosen nets ---- */
+
+/* Whether a net trains, or infers, if layer i had mish. */
+static bool takes_mish(const char *layers, int i, bool train, const char *expected)
+{
+    plan_layers("", layers);
+    net->layers[i].activation = AMPK_MISH;
+    struct amp_plan *made =
+        amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, train, err, sizeof err);
+    if (!made) CHECK_STR(err, expected);
+    amp_plan_free(made);
+    forget();
+    return made != NULL;
+}
+
+#define REFUSED(line, section)                                                                     \
+    "a.cfg:" line ": activation=mish in " section                                                  \
+    ": its gradient needs the activation's input, which only batch-norm keeps; allowed in "        \
+    "training: [convolutional], [deconvolutional] and [connected] with batch_normalize=1, "        \
+    "without "                                                                                     \
+    "binary, xnor and smooth"
+
+AMP_TEST(mish_is_refused_where_its_input_is_not_kept)
+{
+    static const struct {
+        const char *layers;
+        int layer;
+        bool trains, infers;
+        const char *refused;
+    } nets[] = {
+        {"[conv]\nbatch_normalize=1\n[conv]\n[cost]\n", 0, true, true, NULL},
+        {"[deconv]\nbatch_normalize=1\n[conv]\n[cost]\n", 0, true, true, NULL},
+        {"[connected]\nbatch_normalize=1\n[connected]\n[cost]\n", 0, true, true, NULL},
+        {"[conv]\nbatch_normalize=1\nfreeze=1\n[conv]\n[cost]\n", 0, true, true, NULL},
+        {"[conv]\nbatch_normalize=1\nmixed_precision=0\n[conv]\n[cost]\n", 0, true, true, NULL},
+        {"[conv]\nstopbackward=1\n[conv]\n[cost]\n", 0, true, true, NULL},
+        {"[conv]\nfreeze=1\n[conv]\n[cost]\n", 0, true, true, NULL},
+        {"[conv]\n[conv]\n[cost]\n", 1, false, true, REFUSED("9", "[conv]")},
+        {"[conv]\n[conv]\nfreeze=1\n[conv]\n[cost]\n", 1, false, true, REFUSED("9", "[conv]")},
+        {"[conv]\n[activation]\n[conv]\n[cost]\n", 1, false, true, REFUSED("9", "[activation]")},
+        {"[conv]\n[conv]\n[shortcut]\nfrom=0\n[cost]\n", 2, false, true,
+         REFUSED("10", "[shortcut]")},
+        {"[conv]\nfilters=3\n[local]\n[conv]\n[cost]\n", 1, false, true, REFUSED("10", "[local]")},
+        {"[conv]\nbatch_normalize=1\nbinary=1\n[conv]\n[cost]\n", 0, false, false,
+         REFUSED("8", "[conv]")},
+        {"[rnn]\nbatch_normalize=1\n[connected]\n[cost]\n", 0, false, false, REFUSED("8", "[rnn]")},
+    };
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
+        CHECK(takes_mish(nets[i].layers, nets[i].layer, true, nets[i].refused) == nets[i].trains);
+        CHECK(takes_mish(nets[i].layers, nets[i].layer, false, nets[i].refused) == nets[i].infers);
+        if (test_failures) TEST_FAIL("%s", nets[i].layers);
+        REQUIRE(!test_failures);
+    }
+}
 
 /* Processes that only infer exchange nothing. */
 AMP_TEST(batch_norm_is_synced_in_training)
@@ -167,11 +221,39 @@ AMP_TEST(a_layer_can_be_kept_in_fp32)
     CHECK_INT(plan->layers[1].out, AMP_FORMAT_FP32);
     CHECK(plan->layers[0].copy[AMP_FORMAT_FP32] >= 0);
     CHECK(plan->layers[1].copy[AMP_FORMAT_FP16] >= 0);
-    CHECK_INT(plan->layers[3].in, AMP_FORMAT_FP16);
     CHECK_STR(plan->layers[1].reason, "mixed_precision=0 in its section");
     CHECK(plan->flop_reduced < plan->flop && plan->flop_reduced > 0);
     check_plan();
     forget();
+}
+
+/* PyTorch's rule. Which of the sources is FP32 makes no difference. */
+AMP_TEST(of_several_sources_the_widest_type_wins)
+{
+    static const char *const last[] = {"[shortcut]\nfrom=-3\n", "[route]\nlayers=-1,-3\n"};
+    for (int wide = -1; wide < 3; wide++)
+        for (int i = 0; i < 2; i++)
+            for (int told = 0; told < 2; told++) {
+                char layers[1024] = "";
+                for (int k = 0; k < 3; k++)
+                    snprintf(layers + strlen(layers), sizeof layers - strlen(layers),
+                             "[conv]\nbatch_normalize=1\nfilters=4\n%s",
+                             k == wide ? "mixed_precision=0\n" : "");
+                snprintf(layers + strlen(layers), sizeof layers - strlen(layers),
+                         "%s%s[maxpool]\nsize=2\nstride=2\n[conv]\n[cost]\n", last[i],
+                         told ? "mixed_precision=1\n" : "");
+                plan_layers("", layers);
+                bool fp32 = !told && (wide == 0 || wide == 2); /* layers 0 and 2 are the sources */
+                enum amp_format expected = fp32 ? AMP_FORMAT_FP32 : AMP_FORMAT_FP16;
+                CHECK_INT(plan->layers[3].in, expected);
+                CHECK_INT(plan->layers[4].in, expected);
+                CHECK_INT(plan->layers[5].in, AMP_FORMAT_FP16);
+                CHECK_SAYS(plan->layers[3].reason,
+                           fp32 ? "passes FP32 through" : "passes FP16 through");
+                check_plan();
+                if (test_failures) TEST_FAIL("%s", layers);
+                forget();
+            }
 }
 
 AMP_TEST(what_only_fp32_layers_feed_passes_fp32_unless_told_otherwise)
@@ -414,7 +496,10 @@ static char *report_of(bool json)
     size_t size;
     FILE *f = open_memstream(&text, &size);
     REQUIRE(f);
-    (json ? amp_plan_print_json : amp_plan_print)(plan, net, f);
+    struct amp_json j = {.out = f, .digits = AMP_JSON_FLOAT};
+    if (!json) amp_plan_print(plan, net, f);
+    if (json) amp_json_begin(&j, NULL, '{');
+    if (json) amp_plan_write_json(plan, net, &j);
     fclose(f);
     return text;
 }

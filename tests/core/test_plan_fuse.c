@@ -33,14 +33,40 @@ AMP_TEST(sums_that_are_fused_and_that_are_not)
     /* Another reader, other shapes, other formats. */
     CHECK(!is_fused(LEAKY LEAKY ADD("") "[route]\nlayers=1,2\n" END, 2));
     CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nstride=2\n") ADD("") END, 2));
-    CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nmixed_precision=0\n") ADD("") END, 2));
+    CHECK(is_fused(LEAKY NORMALIZED("activation=leaky\nmixed_precision=0\n") ADD("") END, 2));
+    CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nmixed_precision=0\n")
+                        ADD("mixed_precision=1\n") END,
+                    2));
+    CHECK(!is_fused(NORMALIZED("activation=leaky\nmixed_precision=0\n") LEAKY ADD("") END, 2));
     CHECK(!is_fused(LEAKY LEAKY "[dropout]\n[shortcut]\nfrom=-3\nactivation=linear\n" END, 3));
+}
+
+/* Whether layer i is fused where all layers with batch-norm have mish. */
+static bool is_fused_to_mish(const char *layers, int i)
+{
+    plan_layers("", layers);
+    for (int k = 0; k < net->n; k++)
+        if (net->layers[k].batch_normalize) net->layers[k].activation = AMPK_MISH;
+    plan_again(true);
+    check_plan();
+    bool fused = plan->layers[i].fused;
+    forget();
+    return fused;
+}
+
+AMP_TEST(mish_goes_on_with_a_sum_but_not_with_a_pool)
+{
+    CHECK(is_fused_to_mish(LEAKY LEAKY ADD("") END, 2));
+    CHECK(is_fused_to_mish(PLAIN LEAKY ADD("") END, 2));
+    CHECK(!is_fused_to_mish(LEAKY PLAIN ADD("") END, 2));
+    CHECK(!is_fused_to_mish(LEAKY "[maxpool]\nsize=2\nstride=2\n" END, 1));
 }
 
 /* Layer 0 has its delta in FP32, the sum in FP16. */
 AMP_TEST(a_sum_has_no_delta_in_common_with_a_term_of_another_format)
 {
-    plan_layers("", NORMALIZED("activation=leaky\nmixed_precision=0\n") LEAKY ADD("") END);
+    plan_layers("", NORMALIZED("activation=leaky\nmixed_precision=0\n")
+                        LEAKY ADD("mixed_precision=1\n") END);
     const struct amp_plan_layer *p = plan->layers;
     CHECK(p[2].fused && p[0].out == AMP_FORMAT_FP32 && p[2].out == AMP_FORMAT_FP16);
     CHECK(p[0].delta_owner == 0 && p[1].delta_owner == 1 && p[2].delta_owner == 1);
@@ -146,6 +172,30 @@ AMP_TEST(yolov3_residual_blocks)
     }
     CHECK_INT(plan->layers[13].delta_owner, 13);
     forget();
+}
+
+/* Of yolov3, whose blocks yolov4 has with mish. The arena has no byte more than with leaky. */
+AMP_TEST(mish_takes_the_memory_of_leaky)
+{
+    static const enum ampk_activation both[] = {AMPK_MISH, AMPK_SWISH};
+    for (int i = 0; i < 4; i++) {
+        bool train = i < 2;
+        int count = 0;
+        plan_stock("yolov3.cfg");
+        plan_again(train);
+        size_t leaky = plan->arena_bytes, leaky_in_all = plan->mixed_bytes;
+        for (int k = 0; k < net->n; k++) {
+            if (!net->layers[k].batch_normalize) continue;
+            CHECK_INT(net->layers[k].activation, AMPK_LEAKY);
+            net->layers[k].activation = both[i % 2];
+            count++;
+        }
+        plan_again(train);
+        CHECK_INT(count, 72);
+        CHECK_INT((long long)plan->arena_bytes, (long long)leaky);
+        CHECK_INT((long long)plan->mixed_bytes, (long long)leaky_in_all);
+        forget();
+    }
 }
 
 /* The route that layer i writes into, or -1. */

@@ -11,7 +11,7 @@ static void check_recomputed(void)
     for (int i = 0; i < net->n; i++) {
         const struct amp_plan_layer *p = &plan->layers[i];
         bool able = p->ours && !p->loss && p->backward, alone = p->fused && !p[-1].recomputed;
-        bool asked = net->layers[i].checkpoint;
+        bool asked = net->layers[i].recompute;
         snprintf(none, sizeof none, "checkpoint=1 has no effect: layer %d has none", i - 1);
         CHECK_INT(p->recomputed, asked && able && !alone);
         CHECK_INT(strstr(p->reason, "; computed again in backward") != NULL, p->recomputed);
@@ -24,7 +24,7 @@ static void check_recomputed(void)
 static void recompute_some(void)
 {
     for (int i = 0; i < net->n; i++)
-        net->layers[i].checkpoint =
+        net->layers[i].recompute =
             random_below(5) > 1 && plan->layers[i].ours && !plan->layers[i].loss;
     amp_plan_free(plan);
     plan = amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
@@ -38,6 +38,7 @@ AMP_TEST(random_nets_that_compute_again)
     for (int round = 0; round < 300; round++) {
         random_net(text, "mixed_precision=1", NET_EVERYTHING | NET_FREEZE, random_from(1, 25));
         plan_text(text, true);
+        if (round % 2) random_mish(net);
         recompute_some();
         check_plan();
         check_recomputed();
@@ -109,7 +110,7 @@ AMP_TEST(blocks_that_are_computed_again)
     double plain = (double)plan->mixed_bytes;
     amp_plan_free(plan);
     for (int i = 0; i < 75; i++)
-        net->layers[i].checkpoint = net->layers[i].type == AMP_CONVOLUTIONAL;
+        net->layers[i].recompute = net->layers[i].type == AMP_CONVOLUTIONAL;
     plan = amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
     REQUIRE(plan);
     CHECK_INT(plan->n_recomputed, 52);

@@ -1,5 +1,4 @@
-/* Which known word a misspelt one is taken for; notes line by line; values of JSON, whose special
- * characters are escaped and which has no inf or NaN; and the progress line. */
+/* Which known word a misspelt one is taken for; notes line by line; and the progress line. */
 #include "plugin/core/read/text.h"
 
 #include <math.h>
@@ -91,39 +90,6 @@ static FILE *begin(void)
     FILE *f = fmemopen(text, sizeof text, "w");
     REQUIRE(f);
     return f;
-}
-
-static const char *string_of(const char *s)
-{
-    FILE *f = begin();
-    amp_json_string(f, s);
-    fclose(f);
-    return text;
-}
-
-static const char *number_of(double value, int digits)
-{
-    FILE *f = begin();
-    amp_json_number(f, value, digits);
-    fclose(f);
-    return text;
-}
-
-AMP_TEST(json_strings)
-{
-    CHECK_STR(string_of(""), "\"\"");
-    CHECK_STR(string_of("a \"b\" \\ c/\xc3\xa4"), "\"a \\\"b\\\" \\\\ c/\xc3\xa4\"");
-    CHECK_STR(string_of("\n\x01\x1f "), "\"\\u000a\\u0001\\u001f \"");
-}
-
-AMP_TEST(json_numbers)
-{
-    CHECK_STR(number_of(.25, 9), "0.25");
-    CHECK_STR(number_of(-3, 9), "-3");
-    CHECK_STR(number_of(INFINITY, 9), "null");
-    CHECK_STR(number_of(-INFINITY, 9), "null");
-    CHECK_STR(number_of(NAN, AMP_JSON_EXACT), "null");
-    CHECK(strtod(number_of(1. / 3, AMP_JSON_EXACT), NULL) == 1. / 3);
 }
 
 /* ---- notes ---- */

@@ -1,6 +1,7 @@
 /* What becomes of the gradients of 100 steps, beside the same rules in double precision: PyTorch's
  * AdamW and clipping, LARS and LAMB by their papers, moving averages. The gradients are the run's
- * own, as every pass leaves them. */
+ * own, as every pass leaves them. And a linear layer that PyTorch has trained with its own
+ * optimizers, clipping and averages (update_table.h). */
 #include "tests/rig/harness.h"
 #include "tests/rig/rig.h"
 
@@ -409,6 +410,98 @@ AMP_TEST(averages_change_places_with_weights)
     CHECK_INT(amp_kept_swap_averages(r->kept, &owned), 0);
     CHECK(r->params[1].value[2] == value && r->kept->params[1].average[2] == average);
     end(&run);
+}
+
+/* ---- what PyTorch itself makes of a linear layer ---- */
+
+/* As update_table.py has them; learning rate, momentum and the like are those of start(). */
+enum {
+    INPUTS = 5,
+    OUTPUTS = 4,
+    TRAINED = 3,
+    STEPS = 20,
+    EVERY = 5,
+    VALUES = OUTPUTS * (INPUTS + 1)
+};
+
+struct torch_row {
+    int step;
+    double value[VALUES]; /* weights, biases */
+};
+#include "update_table.h"
+
+#define LINEAR(keys)                                                                               \
+    "[net]\nmixed_precision=1\nbatch=3\ninputs=5\n" FP32 keys                                      \
+    "\n[connected]\noutput=4\nactivation=linear\n[cost]\n"
+
+static void fill(float *x, int n, int seed, double size)
+{
+    for (int k = 0; k < n; k++)
+        x[k] = (float)(size * sin(seed + 7 * k));
+}
+
+static struct run start_linear(const char *cfg)
+{
+    struct run run = start(cfg);
+    run.u.batch = TRAINED;
+    for (int i = 0; i < run.r->n_params; i++) {
+        const struct amp_param *p = &run.r->params[i];
+        fill(p->value, (int)p->n, p->kind == AMP_PARAM_WEIGHTS ? 1 : 2, .5);
+        if (run.r->kept->params[i].average)
+            memcpy(run.r->kept->params[i].average, p->value, p->n * sizeof(float));
+    }
+    return run;
+}
+
+static void train_linear(struct run *run, int step)
+{
+    struct rig *r = run->r;
+    amp_graph_begin_step(r->graph);
+    fill(r->input, TRAINED * INPUTS, 3 + step, 1);
+    fill(r->truth[1], TRAINED * OUTPUTS, 4 + step, 1);
+    rig_forward(r);
+    rig_backward(r, 1);
+    amp_graph_accept_pass(r->graph, 1);
+    run_update(run);
+}
+
+/* Weights, then biases; of a run with averages those. */
+static void check_row(const char *keys, const struct run *run, const struct torch_row *row)
+{
+    const struct rig *r = run->r;
+    for (int i = 0; i < r->n_params; i++) {
+        const struct amp_param *p = &r->params[i];
+        const float *average = r->kept->params[i].average;
+        bool weights = p->kind == AMP_PARAM_WEIGHTS;
+        CHECK_INT(p->n, weights ? INPUTS * OUTPUTS : OUTPUTS);
+        check_array(keys, i, average ? average : p->value,
+                    row->value + (weights ? 0 : INPUTS * OUTPUTS), p->n, 1e-5);
+    }
+}
+
+static void check_torch(const char *cfg, const struct torch_row *row, bool clips)
+{
+    struct run run = start_linear(cfg);
+    CHECK_INT(run.r->n_params, 2);
+    for (int step = 1; step <= STEPS; step++) {
+        train_linear(&run, step);
+        if (step % EVERY) continue;
+        CHECK_INT(row->step, step);
+        check_row(cfg, &run, row++);
+    }
+    CHECK((run.r->kept->counts.clipped > 0) == clips);
+    end(&run);
+}
+
+AMP_TEST(a_linear_layer_learns_as_in_pytorch)
+{
+    check_torch(LINEAR(""), torch_sgd, false);
+    check_torch(LINEAR("optimizer=adam"), torch_adam, false);
+    check_torch(LINEAR("optimizer=adamw"), torch_adamw, false);
+    check_torch(LINEAR("optimizer=adamw\ndecay_bn=1"), torch_adamw_all, false);
+    check_torch(LINEAR("clip_grad_norm=.8"), torch_clip_norm, true);
+    check_torch(LINEAR("clip_grad_value=.2"), torch_clip_value, false);
+    check_torch(LINEAR("ema_alpha=.9"), torch_averages, false);
 }
 
 /* ---- keys ---- */

@@ -20,10 +20,11 @@ COMMANDS = {
     "amp check": (["amp", "check", "toy.data", "toy.cfg", "--json"], (0, 2)),
     "amp profile": (["amp", "profile", "toy.cfg", "toy.data", "--json"], (0,)),
     "amp lr-find": (["amp", "lr-find", "toy.data", "toy.cfg", "--json"], (0,)),
-    "amp bench-loader": (["amp", "bench-loader", "toy.data", "toy.cfg", "--json"], (0,)),
     "detector map": (["detector", "map", "toy.data", "toy.cfg", "backup/toy_final.weights", "--json", "map.json",
                       "--bootstrap", "2"], (0,)),
 }
+# A cfg by AlexeyAB's rules has more to say.
+OTHER_CFG = {"amp plan": ["amp", "plan", "fork.cfg", "--json"]}
 
 
 def run(folder, arguments, statuses):
@@ -50,10 +51,14 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = toyset.make(Path(scratch) / "set", net_keys="mixed_precision=1\nseed=1")
         run(folder, ["detector", "train", "toy.data", "toy.cfg"], (0,))
+        cfg = (folder / "toy.cfg").read_text()
+        (folder / "fork.cfg").write_text(cfg.replace("[net]\n", "[net]\namp_dialect=fork\n"))
         wrong = []
         for section, (arguments, statuses) in COMMANDS.items():
             said = run(folder, arguments, statuses)
             found = keys_of(json.loads((folder / "map.json").read_text() if "map.json" in arguments else said))
+            if section in OTHER_CFG:
+                found |= keys_of(json.loads(run(folder, OTHER_CFG[section], (0,))))
             first, named = described(section)
             wrong += [f"{section}: {name} is not in the table" for name in sorted(found - named)]
             wrong += [f"{section}: {name} is not in the JSON" for name in sorted(first - found)]

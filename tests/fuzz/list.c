@@ -2,7 +2,7 @@
 #include <stdbool.h>
 
 #include "fuzz.h"
-#include "plugin/input/labels.h"
+#include "plugin/input/train_list.h"
 
 static void note(void *context, const char *message)
 {
@@ -16,9 +16,9 @@ static void make_images(void)
     if (made) return;
     made = true;
     fuzz_enter_folder();
-    fuzz_write("a.jpg", "", 0);
+    fuzz_write("a.jpg", "\xFF\xD8\xFF\xDA\0\2", 6);
     fuzz_write("a.txt", "0 .5 .5 .2 .2\n", 14);
-    fuzz_write("b.png", "", 0);
+    fuzz_write("b.png", "\x89PNG\r\n\x1A\n", 8);
     fuzz_write("b.txt", "1 .9 .5 .5 0\n3 x\n", 17);
 }
 
@@ -27,8 +27,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int told = 0;
     struct amp_train_list list;
     make_images();
-    int failed = amp_train_list_check(fuzz_file(data, size), 2, fuzz_nowhere(), &list, note, &told);
+    int failed =
+        amp_train_list_check(fuzz_file(data, size), 2, 90, fuzz_nowhere(), &list, note, &told);
+    amp_train_list_warn(&list, "list", fuzz_nowhere());
+    size_t images = list.images;
+    amp_train_list_free(&list);
     FUZZ_REQUIRE(failed == (told ? -1 : 0));
-    FUZZ_REQUIRE(failed || list.images > 0);
+    FUZZ_REQUIRE(failed || images > 0);
     return 0;
 }

@@ -35,7 +35,7 @@ ROUNDING = 1e-5  # of the length of an FP32 step
 
 
 def skip(why):
-    print(why)
+    print(f"SKIPPED: {why}")
     sys.exit(77)
 
 

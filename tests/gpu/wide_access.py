@@ -78,7 +78,8 @@ NARROW = {
     r"(ampk_transpose|ampk_regroup|ampk_unpack_nchw|pass_planes)<|ampk_pass_delta|ampk_activate_planes<":
         "planes of pixels at least on one side: a warp reads and writes lines of them",
     r"ampk_look<": "what amp_log and `amp check` count",
-    r"ampk_(pass_back|judge_boxes|take_truths|lose)|softmax_(cells|groups)":
+    r"ampk_(pass_back|judge_boxes|take_truths|lose|(judge|take)_by_rules|share_out|rules_(squares|cost))|"
+    r"softmax_(cells|groups)":
         "losses, FP32 planes: a warp reads lines",
     r"finish_sums": "numbers of channels",
     r"ampk_square": "the norm of gradients that several processes have added, once a step",

@@ -104,10 +104,11 @@ BOTH = [
 ]
 # What Darknet itself trains without a word, refused where mixed_precision=1 stands in line 3.
 MIXED = [
-    ("a key of another Darknet", "mask=2,3", "new_coords=1\nmask=2,3",
-     ["toy.cfg:91: new_coords=1 in [yolo]", "another network"]),
-    ("a setting of another Darknet", "batch=4", "cutmix=1\nbatch=4",
-     ["toy.cfg:4: cutmix=1 in [net]", "another network"]),
+    ("a key of another Darknet", "batch=4", "amp_dialect=stock\ncutmix=1\nbatch=4",
+     ["toy.cfg:5: cutmix=1 in [net]", "another network"]),
+    ("a key of another trainer", "batch=4", "epochs=1\nbatch=4", ["toy.cfg:4: epochs=1 in [net]", "another network"]),
+    ("what AlexeyAB's rules here lack", "batch=4", "cutmix=1\nbatch=4",
+     ["toy.cfg:4: cutmix=1 in [net]", "not supported", "lose the mixing of images"]),
     ("an unknown optimizer", "batch=4", "optimizer=adamax\nbatch=4",
      ["toy.cfg:4: optimizer=adamax", "sgd, adam, adamw, lars or lamb"]),
     ("two optimizers", "batch=4", "adam=1\noptimizer=lamb\nbatch=4",
@@ -157,7 +158,7 @@ MIXED = [
     ("a threshold in percent", "mask=2,3", "ignore_thresh=70\nmask=2,3",
      ["toy.cfg:91: ignore_thresh=70 in [yolo]", "0 to 1"]),
     ("a padding in pad", "pad=1", "pad=7", ["toy.cfg:22: pad=7 in [convolutional]", "allowed: 0 or 1"]),
-    ("random above 1", "random=0", "random=2", ["random=2 in [yolo]", "allowed: 0 or 1"]),
+    ("random below 0", "random=0", "random=-1", ["random=-1 in [yolo]", "allowed: 0 or 1"]),
     ("too few anchors", ANCHORS, "mask=0,1\nanchors=12,12, 20\n", ["toy.cfg:66: anchors=", "3 numbers", "needed: 8"]),
     ("a remark after a value", "max_batches=3", "max_batches=3\nseed=1 # fixed",
      ["toy.cfg:14: seed=1 # fixed", "a line of its own"]),

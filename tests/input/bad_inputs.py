@@ -7,6 +7,7 @@ words that its message must hold. The same set unspoiled must train.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,18 @@ CASES = [
     ("empty train list", lambda d: (d / "train.txt").write_text(""), ["train.txt", "no image"]),
     ("Windows line ends in the list", lambda d: edit(d / "train.txt", "\n", "\r\n"),
      ["line 1: ", "image000.png", "carriage return"]),
+    ("the cfg and the data file swapped", lambda d: swap(d / "toy.cfg", d / "toy.data"),
+     ["toy.cfg:1: ", "toy.data:2: ", "the order is DATA CFG"]),
+    ("backslashes in the list", lambda d: edit(d / "train.txt", "image003", "x\\image003"),
+     ["line 4: ", "write / between folders"]),
+    ("a byte-order mark in the list", lambda d: put_before(d / "train.txt", b"\xef\xbb\xbf"),
+     ["train.txt", "byte-order mark"]),
+    ("names in UTF-16", lambda d: (d / "toy.names").write_text("red\nblue\n", "utf-16"),
+     ["names=toy.names", "UTF-16"]),
+    ("an image of 0 bytes", lambda d: cut(d / "image003.png", 0),
+     ["line 4: image003.png: is empty (0 bytes)"]),
+    ("a page under an image's name", lambda d: (d / "image003.png").write_text("<html>gone</html>"),
+     ["line 4: image003.png: is an HTML"]),
     ("class id too large", lambda d: append(d / "image003.txt", b"2 .5 .5 .1 .1\n"),
      ["image003.txt:2: ", '"2"', "from 0 to 1"]),
     ("label not finite", lambda d: append(d / "image003.txt", b"1 .5 nan .1 .1\n"),
@@ -103,6 +116,16 @@ CASES = [
 ]
 
 
+def swap(one, other):
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def put_before(path, data):
+    path.write_bytes(data + path.read_bytes())
+
+
 def replace_by_fifo(path):
     path.unlink()
     os.mkfifo(path)
@@ -159,10 +182,10 @@ def check_case(program, good, folder, name, spoil, words):
 
 
 def check_undecodable_image(program, good, folder):
-    """The loader finds it: training has begun, and ends."""
+    """All of them: the loader finds it when training has begun, and ends it."""
     shutil.copytree(good, folder)
     for number in range(8):
-        (folder / ("image%03d.png" % number)).write_text("no image")
+        (folder / ("image%03d.png" % number)).write_bytes(b"\x89PNG\r\n\x1a\n no image")
     run = train(program, folder, "toy.weights")
     assert run.returncode == 1 and "cannot be read or decoded" in run.stderr, run.stderr
     assert not (folder / "bad.list").exists()
@@ -170,6 +193,31 @@ def check_undecodable_image(program, good, folder):
                          cwd=folder, capture_output=True, text=True)
     named = sum("image%03d.png" % number in run.stdout + run.stderr for number in range(8))
     assert named > 1 and "training stops" not in run.stderr, run.stderr
+
+
+def check_replaced_image(program, good, folder):
+    """One that begins as an image does and cannot be decoded: with mixed precision another one takes its place, of
+    which the last line tells; where too many are, and without mixed precision, the run ends."""
+    shutil.copytree(good, folder)
+    damaged = b"\x89PNG\r\n\x1a\n no image"
+    (folder / "image003.png").write_bytes(damaged)
+    shutil.copy(folder / "toy.cfg", folder / "stock.cfg")
+    edit(folder / "toy.cfg", "[net]", "[net]\nmixed_precision=1\nseed=2")
+    edit(folder / "toy.cfg", "max_batches=3", "max_batches=6")
+    run = train(program, folder, "toy.weights")
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count('image "image003.png" cannot be read or decoded: another one') == 1, run.stderr
+    assert re.search(r"; [1-9]\d* images that could not be decoded replaced by others", run.stderr), run.stderr
+    for number in range(7):
+        (folder / ("image%03d.png" % number)).write_bytes(damaged)
+    edit(folder / "toy.cfg", "max_batches=6", "max_batches=60")
+    run = train(program, folder, "toy.weights", "-clear")
+    assert run.returncode == 1 and "no more than 1 in 100 is replaced" in run.stderr, run.stderr
+    edit(folder / "stock.cfg", "max_batches=3", "max_batches=60")
+    run = subprocess.run([program, "detector", "train", "toy.data", "stock.cfg"], cwd=folder, capture_output=True,
+                         text=True)
+    assert run.returncode == 1 and "cannot be read or decoded: it must be an image" in run.stderr, run.stderr
+    assert not (folder / "bad.list").exists()
 
 
 def spoil_header(path):
@@ -277,6 +325,7 @@ def main():
         for i, (name, spoil, words) in enumerate(CASES):
             check_case(program, Path("good"), Path("case%d" % i), name, spoil, words)
         check_undecodable_image(program, Path("good"), Path("undecodable"))
+        check_replaced_image(program, Path("good"), Path("replaced"))
         check_hostile_header(program, Path("good"), Path("hostile"))
         check_log_path(program, Path("good"), Path("log"))
         check_words(program, Path("good"), Path("words"))

@@ -1,60 +1,10 @@
-/* Label files: Darknet's rule for their path, and what is read and refused in them. */
+/* Label files: what is read and refused in them. Their paths: ../core/test_label_path.c. */
 
 #include <unistd.h>
 
 #include "tests/rig/harness.h"
 
 #include "plugin/input/labels.h"
-
-/* ---- the path ---- */
-
-static void check_path(const char *image, const char *expected)
-{
-    char path[AMP_LABEL_PATH_MAX], err[5000] = "";
-    int failed = amp_label_path(image, path, sizeof path, err, sizeof err);
-    if (failed) TEST_FAIL("%s: %s", image, err);
-    if (!failed) CHECK_STR(path, expected);
-}
-
-/* Expected: what Darknet's find_replace chain gives. */
-AMP_TEST(path_rule)
-{
-    check_path("data/images/a.jpg", "data/labels/a.txt");
-    check_path("VOC/JPEGImages/000001.jpg", "VOC/labels/000001.txt");
-    check_path("set/raw/x.png", "set/labels/x.txt");
-    check_path("images/a.JPG", "labels/a.txt");
-    check_path("images/a.JPEG", "labels/a.txt");
-    check_path("a.jpg", "a.txt");
-    check_path("images/a.jpeg",
-               "labels/a.jpeg"); /* no rule for .jpeg: a missing file, told later */
-}
-
-AMP_TEST(path_rule_replaces_the_first_occurrence_only)
-{
-    check_path("images_old/images/a.jpg", "labels_old/images/a.txt");
-    check_path("images/a.jpg.jpg", "labels/a.txt.jpg");
-    check_path("images/raw/JPEGImages/b.png", "labels/labels/labels/b.txt");
-    check_path("images/draw.png", "labels/dlabels.txt"); /* Darknet does this too */
-    check_path("images/a.jpg.png", "labels/a.txt.txt");
-}
-
-static void check_no_path(const char *image, size_t size, const char *what)
-{
-    char path[AMP_LABEL_PATH_MAX], err[5000] = "";
-    CHECK_INT(amp_label_path(image, path, size, err, sizeof err), -1);
-    if (!strstr(err, what)) TEST_FAIL("\"%s\" does not say \"%s\"", err, what);
-}
-
-AMP_TEST(path_rule_refuses)
-{
-    check_no_path("pictures/a.jpeg", AMP_LABEL_PATH_MAX,
-                  "pictures/a.jpeg: Darknet's rule gives no");
-    check_no_path("pictures/a.jpg", 14, "longer than 13 bytes");
-    check_no_path("set/raw/a.jpg", 16,
-                  "longer than 15 bytes"); /* fits only before "labels" is put in */
-    char path[17], err[300];
-    CHECK_INT(amp_label_path("set/raw/a.jpg", path, sizeof path, err, sizeof err), 0);
-}
 
 /* ---- the file ---- */
 
@@ -98,7 +48,7 @@ static int read_text(const char *text, size_t size, struct amp_labels *labels)
 AMP_TEST(reads_rows)
 {
     struct amp_labels labels = {0};
-    const char text[] = "0 0.5 0.25 0.1 0.2\r\n\n\t2 1e-1 .5 1 1  \n1 0 0 0.001 0.001";
+    const char text[] = "0 0.5 0.25 0.1 0.2\r\n\n\t2 1e-1 .5 1 1  \n1 0 .1 0.002 0.002";
     CHECK_INT(read_text(text, sizeof text - 1, &labels), 0);
     CHECK_STR(told, "");
     REQUIRE(labels.count == 3);
@@ -106,11 +56,11 @@ AMP_TEST(reads_rows)
     CHECK_NEAR(labels.rows[0].y, 0.25, 0);
     CHECK_INT(labels.rows[1].class_id, 2);
     CHECK_NEAR(labels.rows[1].x, 0.1, 0);
-    CHECK_NEAR(labels.rows[2].height, 0.001, 0);
-    CHECK_INT(labels.over_edge, 2); /* the second (0.1 - 1/2 < 0) and the third */
+    CHECK_NEAR(labels.rows[2].height, 0.002, 0);
+    CHECK_INT(labels.fates[AMP_LABEL_OVER_EDGE], 2); /* the second (0.1 - 1/2 < 0) and the third */
     CHECK_INT(read_text("", 0, &labels), 0);
     CHECK_INT(labels.count, 0);
-    CHECK_INT(labels.over_edge, 0);
+    CHECK_INT(labels.fates[AMP_LABEL_OVER_EDGE], 0);
     amp_labels_free(&labels);
 }
 
@@ -122,7 +72,7 @@ AMP_TEST(every_edge_counts)
     struct amp_labels labels = {0};
     for (int i = 0; i < 4; i++) {
         CHECK_INT(read_text(over[i], strlen(over[i]), &labels), 0);
-        CHECK_INT(labels.over_edge, 1);
+        CHECK_INT(labels.fates[AMP_LABEL_OVER_EDGE], 1);
     }
     /* 1e-5 is rounding. */
     for (int side = 0; side < 4; side++)
@@ -133,24 +83,36 @@ AMP_TEST(every_edge_counts)
             snprintf(text, sizeof text, "0 %.9f %.9f .5 .5\n", side < 2 ? at : .5,
                      side < 2 ? .5 : at);
             CHECK_INT(read_text(text, strlen(text), &labels), 0);
-            CHECK_INT(labels.over_edge, beyond);
+            CHECK_INT(labels.fates[AMP_LABEL_OVER_EDGE], beyond);
         }
     static const char whole[] = "0 0.5 0.5 1 1\n0 0.9 0.5 0.2 0.9\n0 0.5 0.9 0.9 0.2\n";
     CHECK_INT(read_text(whole, strlen(whole), &labels), 0);
-    CHECK_INT(labels.over_edge, 0);
+    CHECK_INT(labels.fates[AMP_LABEL_OVER_EDGE], 0);
     amp_labels_free(&labels);
 }
 
-/* Darknet leaves them out of training. */
-AMP_TEST(boxes_without_area_are_counted)
+/* Darknet clips a box to the image and leaves it out if a side is below 0.001 then. */
+AMP_TEST(what_becomes_of_a_box)
 {
+    static const struct {
+        const char *text;
+        enum amp_label_fate fate;
+    } cases[] = {
+        {"0 .5 .5 .1 .1\n", AMP_LABEL_WHOLE},         {"0 .5 .5 .001 .001\n", AMP_LABEL_WHOLE},
+        {"0 .5 .5 0 .1\n", AMP_LABEL_NO_AREA},        {"0 .5 .5 .1 0.0\n", AMP_LABEL_NO_AREA},
+        {"0 .5 .5 .0009 .1\n", AMP_LABEL_TINY},       {"0 .5 .5 .1 .0009\n", AMP_LABEL_TINY},
+        {"0 1.6 .5 .2 .2\n", AMP_LABEL_OUTSIDE},      {"0 .5 -.5 .2 .2\n", AMP_LABEL_OUTSIDE},
+        {"0 -.0995 .5 .2 .2\n", AMP_LABEL_OUTSIDE}, /* .0005 of it is inside */
+        {"0 -.0985 .5 .2 .2\n", AMP_LABEL_OVER_EDGE}, {"0 .5 .5 1.4 .3\n", AMP_LABEL_OVER_EDGE}};
     struct amp_labels labels = {0};
-    const char text[] = "0 .5 .5 0 .1\n0 .5 .5 .1 0.0\n0 .5 .5 .1 .1\n";
-    CHECK_INT(read_text(text, sizeof text - 1, &labels), 0);
-    CHECK_INT(labels.count, 3);
-    CHECK_INT(labels.no_area, 2);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_INT(read_text(cases[i].text, strlen(cases[i].text), &labels), 0);
+        for (int fate = 0; fate < AMP_LABEL_FATES; fate++)
+            if (labels.fates[fate] != (fate == (int)cases[i].fate))
+                TEST_FAIL("%s is not of kind %d", cases[i].text, cases[i].fate);
+    }
     CHECK_INT(read_text("", 0, &labels), 0);
-    CHECK_INT(labels.no_area, 0);
+    CHECK_INT(labels.fates[AMP_LABEL_OVER_EDGE], 0);
     amp_labels_free(&labels);
 }
 
@@ -164,7 +126,7 @@ AMP_TEST(grows)
     REQUIRE(labels.count == 300);
     for (int i = 0; i < 300; i++)
         CHECK_NEAR(labels.rows[i].height, (i + 1) / 1000.0, 1e-15);
-    CHECK_INT(labels.over_edge, 0);
+    CHECK_INT(labels.fates[AMP_LABEL_OVER_EDGE], 0);
     amp_labels_free(&labels);
 }
 
@@ -209,6 +171,7 @@ AMP_TEST(faults_name_file_and_line)
     CHECK_FAULT("0 -320 .5 .1 .1\n", 1, "x \"-320\": must be a fraction of the image");
     CHECK_FAULT("0 120 80 20 30\n", 1, "x \"120\": must be a fraction of the image");
     CHECK_FAULT("0 .5 .5 .1 .1\0 0\n", 1, "NUL byte");
+    CHECK_FAULT("0 0 0.0 .1 .1\n", 1, "x and y are both 0");
 }
 
 AMP_TEST(every_fault_is_told)
@@ -229,6 +192,13 @@ AMP_TEST(missing_or_unreadable_file)
     told[0] = '\0';
     CHECK_INT(amp_labels_read("/tmp", 3, &labels, remember, NULL), -1);
     CHECK_STR(told, "/tmp: cannot read label file: not a regular file\n");
+    CHECK_INT(read_text("\xEF\xBB\xBF"
+                        "0 .5 .5 .1 .1\n",
+                        17, &labels),
+              -1);
+    CHECK_SAYS(told, "cannot read label file: begins with a UTF-8 byte-order mark");
+    CHECK_INT(read_text("0\0 \0.\0005\0", 8, &labels), -1);
+    CHECK_SAYS(told, "cannot read label file: is in UTF-16");
     amp_labels_free(&labels);
 }
 

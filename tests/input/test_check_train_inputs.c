@@ -2,8 +2,11 @@
  * a folder of their own that holds a good set; each spoils one thing and puts it right again. */
 #define _GNU_SOURCE
 #include "plugin/input/check_train.h"
+#include "plugin/input/image_files.h"
+#include "plugin/input/labels.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -62,6 +65,12 @@ static void put_list(void)
     fclose(fp);
 }
 
+/* As much of a JPEG as is looked at. */
+static void put_image(const char *path)
+{
+    put_bytes(path, "\xFF\xD8\xFF\xE0\0\4ab\xFF\xDA\0\2pixels", 18);
+}
+
 static void put_good_set(void)
 {
     char path[64];
@@ -71,7 +80,7 @@ static void put_good_set(void)
     put_list();
     for (int i = 0; i < IMAGES; i++) {
         snprintf(path, sizeof path, "images/%d.jpg", i);
-        put(path, "not looked into");
+        put_image(path);
         snprintf(path, sizeof path, "labels/%d.txt", i);
         put(path, i ? "0 0.5 0.5 0.25 0.25\n1 .1 .1 .1 .1\n" : "");
     }
@@ -233,7 +242,9 @@ AMP_TEST(missing_images_and_labels)
               "  line 4: images/3.jpg: No such file or directory\n"
               "train.txt: label files that cannot be read (2):\n"
               "  line 4: labels/3.txt: No such file or directory\n"
-              "  line 5: labels/4.txt: No such file or directory");
+              "  line 5: labels/4.txt: No such file or directory (from the image's name: the "
+              "first \"images\" became \"labels\", the first \".jpg\" became \".txt\")\n"
+              "  " AMP_LABEL_RULE);
     for (int i = 0; i < IMAGES; i++) {
         char path[64];
         snprintf(path, sizeof path, "images/%d.jpg", i);
@@ -275,10 +286,189 @@ AMP_TEST(white_space_in_the_list_belongs_to_the_name)
               "  line 1: labels/1.txt: No such file or directory (the name ends in a carriage "
               "return)\n"
               "  line 2: labels/2.txt: No such file or directory (the name ends in a blank)");
-    put("images/2.jpg ", "");
+    put_image("images/2.jpg ");
     put("labels/2.txt ", "");
     put("train.txt", "images/2.jpg \nimages/3.jpg");
     check_good();
+}
+
+AMP_TEST(why_a_name_is_not_found)
+{
+    static const char *const cases[][2] = {
+        {"images\\\\1.jpg", "(a backslash is a part of the name here: write / between folders)"},
+        {"~/images/1.jpg", "(only a shell knows what ~ is: write the whole path)"},
+        {" images/1.jpg", "(the name begins with a blank)"},
+        {"\"images/1.jpg\"", "(Darknet takes the quote for a part of the name)"},
+        {"images/none.jpg", "No such file or directory\n"},
+    };
+    char line[200];
+    start();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(line, sizeof line, "%s\n", cases[i][0]);
+        put("train.txt", line);
+        CHECK_INT(check(), -1);
+        CHECK_SAYS(err, cases[i][1]);
+    }
+    mkdir("lists", 0755);
+    put_image("lists/a.jpg");
+    put("lists/b.txt", "a.jpg\n");
+    put_replaced("a.data", good_data, "train.txt", "lists/b.txt");
+    CHECK_INT(check(), -1);
+    CHECK_SAYS(err, "line 1: a.jpg: No such file or directory (seen from the folder of lists/b.txt "
+                    "it is there, but Darknet looks from the current one");
+}
+
+AMP_TEST(why_a_name_in_the_data_file_is_not_found)
+{
+    start();
+    check_bad_data(
+        "names=two.names", "names=data\\two.names",
+        "a.data:4: names=data\\two.names: No such file or directory (a backslash is a part "
+        "of the name here: write / between folders)");
+    check_bad_data(
+        "train=train.txt", "train=~/train.txt",
+        "image list ~/train.txt: No such file or directory (only a shell knows what ~ is: "
+        "write the whole path)");
+    put_replaced("a.data", good_data, "backup=backup", "backup=~/backup");
+    CHECK_INT(check(), -1);
+    CHECK_SAYS(err, "(only a shell knows what ~ is: write the whole path)");
+}
+
+/* By their first bytes, and JPEGs by their headers. */
+AMP_TEST(files_that_are_no_images)
+{
+#define JPEG "\xFF\xD8\xFF\xE0\0\4ab"
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *why; /* NULL: an image */
+    } cases[] = {
+#define CASE(bytes, why) {bytes, sizeof bytes - 1, why}
+        CASE("", "is empty (0 bytes)"),
+        CASE("<!DOCTYPE html>", "is an HTML or XML page, not an image"),
+        CASE("\r\n <html>", "is an HTML or XML page, not an image"),
+        CASE("{\"error\": 404}", "is JSON text, not an image"),
+        CASE("GIF89a....", "is a GIF, which OpenCV does not read: convert it to JPEG or PNG"),
+        CASE("\0\0\0\x18"
+             "ftypheic",
+             "is HEIC or a video, which"),
+        CASE("%PDF-1.4", "is a PDF"),
+        CASE("PK\3\4....", "is a ZIP archive"),
+        CASE("version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS"),
+        CASE("Not found", "does not begin as an image does"),
+        CASE("P", "does not begin as an image does"),
+        CASE("\0\0\0\0", "does not begin as an image does"),
+        CASE("\xFF\xD8\xFF", "is a JPEG that ends before its pixels begin"),
+        CASE(JPEG, "is a JPEG that ends before its pixels begin"),
+        CASE(JPEG "\xFF\xE1\x7F\xFF"
+                  "cut",
+             "is a JPEG that ends before its pixels begin"),
+        CASE(JPEG "\xFF\xDA", "is a JPEG that ends before its pixels begin"),
+        CASE(JPEG "\xFF\xFF\xDA\0\2x", NULL),
+        CASE("\x89PNG\r\n\x1A\n", NULL),
+        CASE("BM", NULL),
+        CASE("RIFF....WEBP", NULL),
+        CASE("P6\n1 1 255\n...", NULL),
+    };
+    char expected[300];
+    start();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_bytes("images/3.jpg", cases[i].bytes, cases[i].size);
+        CHECK_INT(check(), cases[i].why ? -1 : 0);
+        snprintf(expected, sizeof expected,
+                 "train.txt: images that cannot be read (1):\n  line 4: images/3.jpg: %s",
+                 cases[i].why ? cases[i].why : "");
+        CHECK_INT(strncmp(err, expected, strlen(expected)) == 0, cases[i].why != NULL);
+        if (test_failures) TEST_FAIL("case %zu: %s", i, err);
+    }
+}
+
+/* Good images are known again until they change; bad ones never are. */
+AMP_TEST(known_images)
+{
+    start();
+    put("images/2.jpg", "no image");
+    for (int run = 0; run < 3; run++) {
+        struct amp_known_images *known = amp_known_images_open("cache/new/images");
+        REQUIRE(known != NULL);
+        if (run == 2) put("images/1.jpg", "written since");
+        CHECK(!amp_known_images_fault(known, "images/0.jpg"));
+        CHECK(!amp_known_images_fault(known, "./images/3.jpg"));
+        CHECK_INT(amp_known_images_fault(known, "images/1.jpg") != NULL, run == 2);
+        CHECK(amp_known_images_fault(known, "images/2.jpg") != NULL);
+        CHECK(amp_known_images_fault(known, "images/none.jpg") != NULL);
+        CHECK_INT(amp_known_images_new(known), run ? 0 : 3);
+        mkdir("cache", 0755);
+        CHECK_INT(amp_known_images_keep(known), 0);
+        amp_known_images_free(known);
+    }
+    put("cache/new/images", "of somebody else");
+    struct amp_known_images *known = amp_known_images_open("cache/new/images");
+    CHECK(!amp_known_images_fault(known, "images/0.jpg"));
+    CHECK_INT(amp_known_images_new(known), 1);
+    amp_known_images_free(known);
+}
+
+/* So many that they are read ahead, and kept. */
+AMP_TEST(a_long_list)
+{
+    char cache[PATH_MAX], path[PATH_MAX + 40];
+    start();
+    REQUIRE(getcwd(cache, sizeof cache) != NULL);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    for (int run = 0; run < 2; run++) {
+        FILE *fp = fopen("train.txt", "w");
+        REQUIRE(fp != NULL);
+        for (int i = 0; i < 3000; i++)
+            fprintf(fp, "images/%d.jpg\n", i % IMAGES);
+        fclose(fp);
+        check_good();
+        snprintf(path, sizeof path, "%s/darknet-amp/images", cache);
+        CHECK_INT(access(path, R_OK), 0);
+    }
+    put("images/5.jpg", "no image");
+    CHECK_INT(check(), -1);
+    CHECK_SAYS(err,
+               "train.txt: images that cannot be read (250):\n  line 6: images/5.jpg: does not");
+}
+
+AMP_TEST(texts_that_darknet_cannot_read)
+{
+    static const char *const files[] = {"a.cfg", "a.data", "two.names", "train.txt",
+                                        "labels/3.txt"};
+    static const struct {
+        const char *mark, *why;
+        size_t size;
+    } marks[] = {{"\xEF\xBB\xBF"
+                  "0",
+                  "begins with a UTF-8 byte-order mark (BOM)", 4},
+                 {"\xFF\xFE"
+                  "0\0",
+                  "is in UTF-16", 4},
+                 {"\xFE\xFF\0"
+                  "0",
+                  "is in UTF-16", 4},
+                 {"0\0 \0", "is in UTF-16", 4}};
+    for (int f = 0; f < 5; f++)
+        for (int m = 0; m < 4; m++) {
+            start();
+            put_bytes(files[f], marks[m].mark, marks[m].size);
+            CHECK_INT(check(), -1);
+            CHECK_SAYS(err, files[f]);
+            CHECK_SAYS(err, marks[m].why);
+        }
+}
+
+AMP_TEST(cfg_and_data_swapped)
+{
+    start();
+    put("a.cfg", good_data);
+    put("a.data", good_cfg);
+    check_bad(
+        "a.cfg:1: \"classes=2\" stands before the first section; the first must be [net]. If "
+        "this is a data file: the order is DATA CFG\n"
+        "a.data:1: \"[net]\" has no \"=\"; allowed: key=value. If this is a cfg: the order is "
+        "DATA CFG");
 }
 
 AMP_TEST(bad_lines_in_the_list)
@@ -323,9 +513,38 @@ AMP_TEST(odd_labels_are_counted_and_allowed)
     put("labels/3.txt", "0 .01 .5 .1 .1\n1 .5 .99 .1 .1\n0 .5 .5 .1 .1\n");
     put("labels/4.txt", "0 .5 .5 0 .1\n");
     check_good();
-    CHECK_STR(out,
-              "warning: train.txt: boxes that reach over an edge of their image (2): Darknet "
-              "clips them\nwarning: train.txt: boxes without area (1): Darknet leaves them out\n");
+    CHECK_STR(out, "warning: train.txt: boxes without area (1): Darknet leaves them out; in "
+                   "labels/4.txt (1)\n"
+                   "warning: train.txt: boxes that reach over an edge of their image (2): Darknet "
+                   "clips them; in labels/3.txt (2)\n");
+}
+
+/* The room is the head's; the files with the most come first. */
+AMP_TEST(boxes_that_darknet_leaves_out_are_counted)
+{
+    start();
+    for (int i = 0; i < 5; i++) {
+        char path[64], text[200 * 20] = "";
+        snprintf(path, sizeof path, "labels/%d.txt", i);
+        for (int n = 0; n < 31 + i; n++)
+            strcat(text, "0 .5 .5 .1 .1\n");
+        for (int n = 0; n < 60 && i == 2; n++)
+            strcat(text, "0 .5 .5 .1 .1\n");
+        put(path, text);
+    }
+    check_good();
+    CHECK_STR(out, "warning: train.txt: boxes beyond 90 in an image (3): Darknet leaves so many "
+                   "out, others each time it loads the image; in labels/2.txt (3)\n");
+    put_replaced("a.cfg", good_cfg, "[yolo]\n", "[region]\n");
+    check_good();
+    CHECK_SAYS(out, "warning: train.txt: boxes beyond 30 in an image (75): Darknet leaves so many "
+                    "out, others each time it loads the image; in 5 label files, most in "
+                    "labels/2.txt (63), labels/4.txt (5), labels/3.txt (4)\n");
+    put("labels/2.txt", "0 1.6 .5 .2 .2\n1 .5 .5 .0005 .0005\n");
+    check_good();
+    CHECK_SAYS(out, "boxes smaller than 0.001 of their image's width or height (1): Darknet leaves "
+                    "them out; in labels/2.txt (1)\n");
+    CHECK_SAYS(out, "boxes outside of their image (1): Darknet leaves them out; in labels/2.txt");
 }
 
 AMP_TEST(classes_that_disagree)
@@ -371,9 +590,48 @@ AMP_TEST(heads)
                   "a.cfg:25: the last layer is [softmax]; detector train needs [yolo] or [region] "
                   "there");
     check_bad_cfg("channels=3", "channels=1",
-                  "a.cfg:6: channels=1; allowed: 3, what detector train loads");
+                  "a.cfg:6: channels=1; allowed: 3, what detector train loads, of grey images too");
     put_replaced("a.cfg", good_cfg, "[yolo]\n", "[region]\n");
     check_good();
+}
+
+/* What trains, but not as the cfg lets one expect: one warning for each. */
+AMP_TEST(odd_nets_are_told_and_allowed)
+{
+    static const struct {
+        const char *from, *to, *said; /* NULL: nothing */
+    } cases[] = {
+        {"max_batches=10", "max_batches=10", NULL},
+        {"num=2\n", "num=2\nrandom=1\n",
+         "a.cfg:24: random=1: Darknet trains at 320 x 320 to 608 x 608, another size every 10 "
+         "iterations, and at 608 x 608 in the last 200; width=32 and height=32 do not count"},
+        {"batch=4\nsubdivisions=2", "batch=4\nsubdivisions=4",
+         "a.cfg:3: batch=4, subdivisions=4: a pass has 1 image, so the batch-norm of 1 layers"},
+        {"batch=4\nsubdivisions=2", "batch=1\nsubdivisions=1",
+         "a.cfg:2: batch=1, subdivisions=1: a pass has 1 image"},
+        {"batch_normalize=1\n", "batch_normalize=1\n[maxpool]\nsize=16\nstride=16\npadding=0\n",
+         NULL},
+        {"[yolo]\nmask=0,1\nanchors=1,1, 2,2\n", "[region]\nanchors=1,1, 16,16\n", NULL},
+        {"[yolo]\nmask=0,1\nanchors=1,1, 2,2\n", "[region]\nanchors=1,1, 16,17\n",
+         "a.cfg:21: anchors: 17 is more than the 16 x 16 cells of the image: anchors of [region] "
+         "count cells, not pixels as those of [yolo]; divide pixels by 2"},
+    };
+    char expected[300];
+    start();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_replaced("a.cfg", good_cfg, cases[i].from, cases[i].to);
+        check_good();
+        snprintf(expected, sizeof expected, "warning: %s", cases[i].said ? cases[i].said : "");
+        if (cases[i].said ? !strstr(out, expected) : *out != '\0')
+            TEST_FAIL("case %zu: %s", i, out);
+    }
+    put("a.cfg", "[net]\nbatch=1\nheight=8\nwidth=8\nchannels=3\nmax_batches=10\n"
+                 "[convolutional]\nfilters=4\nsize=8\nactivation=leaky\nbatch_normalize=1\n"
+                 "[convolutional]\nfilters=14\nsize=1\nactivation=linear\n"
+                 "[yolo]\nmask=0,1\nanchors=1,1, 2,2\nnum=2\nclasses=2\n");
+    check_good();
+    CHECK_SAYS(out, "warning: a.cfg:7: batch-norm of layer 0, [convolutional], has one value of "
+                    "each channel in a pass (1 image, 1 x 1): in training its output is the bias");
 }
 
 AMP_TEST(tree_and_map)

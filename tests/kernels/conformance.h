@@ -562,7 +562,7 @@ UNUSED static void run_cases(void (*run)(struct rig *), int count)
         for (int t = 0; t < MOST_THREADS; t++)
             contexts[t] = open_context(all_isas[isa], t + 1);
         if (!contexts[0]) {
-            printf("%s does not run on this processor: not tested\n", all_isas[isa]);
+            printf("SKIPPED the instruction set %s: not on this processor\n", all_isas[isa]);
             continue;
         }
         for (int i = 0; i < count && !test_failures; i++) {

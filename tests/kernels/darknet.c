@@ -59,12 +59,12 @@ static int one_to(int most)
 
 AMP_TEST(activations_and_gradients)
 {
-    static char *const names[AMPK_ACTIVATIONS] = {"logistic", "relu",    "relie", "linear", "ramp",
-                                                  "tanh",     "plse",    "leaky", "elu",    "loggy",
-                                                  "stair",    "hardtan", "lhtan", "selu"};
-    for (int a = 0; a < AMPK_ACTIVATIONS; a++)
+    static char *const names[AMPK_STOCK_ACTIVATIONS] = {
+        "logistic", "relu", "relie", "linear", "ramp",    "tanh",  "plse",
+        "leaky",    "elu",  "loggy", "stair",  "hardtan", "lhtan", "selu"};
+    for (int a = 0; a < AMPK_STOCK_ACTIVATIONS; a++)
         CHECK_INT(get_activation(names[a]), a);
-    for (int a = 0; a < AMPK_ACTIVATIONS; a++)
+    for (int a = 0; a < AMPK_STOCK_ACTIVATIONS; a++)
         for (int i = 0; i < 1000; i++) {
             float x = i < 20 ? (float)(i - 10) : (float)test_uniform(-9, 9), y = x, d = 1;
             activate_array(&y, 1, (ACTIVATION)a);
@@ -162,7 +162,7 @@ AMP_TEST(shortcut)
         int more = round % 2 && h > 1 && w > 1; /* sides that the stride does not divide */
         struct ampk_tensor small = make(n, one_to(4), h, w);
         struct ampk_tensor large = make(n, one_to(4), s * h + more, s * w + more);
-        int a = (int)(test_random() % AMPK_ACTIVATIONS);
+        int a = (int)(test_random() % AMPK_STOCK_ACTIVATIONS);
         if (round % 4 < 2)
             check_shortcut(small, large, .5f, 1.5f, a);
         else

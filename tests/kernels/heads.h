@@ -178,7 +178,7 @@ static void place_nowhere(struct head_case *c)
     truth[c->coords] = (float)head_int(0, c->classes - 1);
 }
 
-static void random_region(struct head_case *c, int tree)
+__attribute__((unused)) static void random_region(struct head_case *c, int tree)
 {
     head_shape(c);
     c->coords = head_chance(3) ? head_int(5, MOST_COORDS) : 4;

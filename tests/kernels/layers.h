@@ -10,9 +10,18 @@
 
 UNUSED static enum ampk_activation random_activation(void)
 {
-    if (random_bool()) return (enum ampk_activation)RANDOM_OF(AMPK_LEAKY, AMPK_LINEAR, AMPK_RELU);
+    if (random_bool())
+        return (enum ampk_activation)RANDOM_OF(AMPK_LEAKY, AMPK_LINEAR, AMPK_RELU, AMPK_MISH,
+                                               AMPK_SWISH);
     return (enum ampk_activation)random_int(0, AMPK_ACTIVATIONS - 1);
 }
+
+/* Roundings in the formulas of mish and swish, and of their gradients (kernels/activation.h). An
+ * exponential has at most 4, and its error reaches the share at most once, the share's derivative
+ * at most twice; up to 10 sums, products and quotients follow. Below -87 and without denormal
+ * numbers the results are smaller than MISH_LEAST. */
+#define MISH_TERMS 18
+#define MISH_LEAST 2e-36
 
 /* Formulas of one rounding or none; the others evaluate exp, or subtract. */
 static bool is_simple(enum ampk_activation a)
@@ -22,19 +31,33 @@ static bool is_simple(enum ampk_activation a)
 }
 
 /* Of activation(v) where v itself has `terms` roundings of the magnitude. No activation is steeper
- * than 1.7581 (selu); those with exp are computed to 8 units in the last place of 1 + |result|. */
+ * than 1.7581 (selu), the others but ramp, mish and swish not than 1; those with exp are computed
+ * to 8 units in the last place of 1 + |result|, mish and swish of |result| (MISH_TERMS). */
 UNUSED static struct tolerance activated(enum ampk_activation a, double terms,
                                          const struct ampk_tensor *magnitude)
 {
-    double steepness = a == AMPK_SELU ? 1.7581 : a == AMPK_RAMP ? 1.1 : 1;
+    bool to_zero = ampk_is_gradient_of_input(a);
+    double steepness = a == AMPK_SELU ? 1.7581 : a == AMPK_RAMP || to_zero ? 1.1 : 1;
     double ulp = 0x1p-23;
     if (is_simple(a)) return (struct tolerance){terms, magnitude, ulp, 0};
+    if (to_zero)
+        return (struct tolerance){steepness * terms, magnitude, MISH_TERMS * ulp / 2, MISH_LEAST};
     return (struct tolerance){steepness * terms, magnitude, 8 * ulp, 8 * ulp};
+}
+
+/* What share of x mish or swish is. */
+static double share_of(double x, enum ampk_activation a)
+{
+    return x == 0 ? 1 : ampk_ref_activate(x, a) / x;
 }
 
 /* A bound of all that is added and subtracted to find the gradient. */
 static double gradient_size(enum ampk_activation a, double out)
 {
+    if (ampk_is_gradient_of_input(a)) {
+        double share = share_of(out, a);
+        return share + fabs(ampk_ref_gradient(out, a) - share);
+    }
     return is_simple(a) ? fabs(ampk_ref_gradient(out, a)) : 2 * (1 + fabs(out)) * (1 + fabs(out));
 }
 
@@ -51,6 +74,12 @@ UNUSED static struct ampk_tensor gradient_magnitude(struct rig *r, enum ampk_act
             ampk_ref_set_flat(&m, n, j, slope * ampk_ref_get_flat(&m, n, j), false, NULL);
         }
     return m;
+}
+
+/* Roundings of a gradient that is d * activation'(out). */
+UNUSED static double gradient_terms(enum ampk_activation a)
+{
+    return ampk_is_gradient_of_input(a) ? MISH_TERMS + 1 : 6;
 }
 
 /* Outputs of activations, kinks included. */

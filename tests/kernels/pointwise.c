@@ -184,7 +184,7 @@ static void activation_backward_case(struct rig *r)
                                     tested_amax(&amax));
     ampk_reference.activation_backward(NULL, &out.exact, a, &d.exact, &dx.exact, accumulate,
                                        &amax.exact);
-    struct tolerance products = {6, &magnitude, 0, 0};
+    struct tolerance products = {gradient_terms(a), &magnitude, 0, 0};
     double slack = check_output(r, "activation_backward", &dx, products);
     check_amax(r, "activation_backward", &amax, slack);
 }
@@ -192,6 +192,74 @@ static void activation_backward_case(struct rig *r)
 AMP_TEST(activation_backward)
 {
     run_cases(activation_backward_case, 60);
+}
+
+/* All finite numbers of FP16, in any dtype. */
+static double next_half(void)
+{
+    static uint16_t next;
+    while ((next & 0x7c00) == 0x7c00)
+        next++;
+    double magnitude = (next & 0x7c00) ? ldexp(0x400 | (next & 0x3ff), (next >> 10 & 31) - 25)
+                                       : ldexp(next & 0x3ff, -24);
+    return next++ & 0x8000 ? -magnitude : magnitude;
+}
+
+static double always_one(void)
+{
+    return 1;
+}
+
+/* Mish and swish where they are x, where they go to 0, and between. */
+static void every_half_case(struct rig *r)
+{
+    struct ampk_tensor shape = describe(random_dtype(), AMPK_NHWC, 1, 62, 32, 32);
+    enum ampk_activation a = random_bool() ? AMPK_MISH : AMPK_SWISH;
+    struct pair x = input_tensor_of(r, shape, next_half), d = input_tensor_of(r, shape, always_one);
+    struct pair y = output_tensor(r, shape, false), dx = output_tensor(r, shape, false);
+    r->backend->activation_forward(r->context, &x.tested, a, &y.tested, NULL);
+    ampk_reference.activation_forward(NULL, &x.exact, a, &y.exact, NULL);
+    check_output(r, "activation_forward", &y, activated(a, 0, NULL));
+    struct ampk_tensor size = gradient_magnitude(r, a, &x.exact, &d.exact);
+    r->backend->activation_backward(r->context, &x.tested, a, &d.tested, &dx.tested, false, NULL);
+    ampk_reference.activation_backward(NULL, &x.exact, a, &d.exact, &dx.exact, false, NULL);
+    struct tolerance gradient = {gradient_terms(a), &size, 0, MISH_LEAST};
+    check_output(r, "activation_backward", &dx, gradient);
+}
+
+AMP_TEST(mish_and_swish_of_every_half)
+{
+    run_cases(every_half_case, 8);
+}
+
+/* Far beyond FP16: x itself above, nothing below, a slope of 1 and of 0. */
+static void far_case(struct rig *r)
+{
+    static const float far[] = {88, 1e5f, 3e38f, INFINITY};
+    struct ampk_tensor shape = describe_nhwc(AMPK_FP32, 1, 17, 1, 1);
+    for (int k = 0; k < 16; k++) {
+        enum ampk_activation a = k & 1 ? AMPK_MISH : AMPK_SWISH;
+        float x = k & 2 ? -far[k / 4] : far[k / 4];
+        give_data(r, &shape);
+        for (int c = 0; c < 17; c++)
+            ((float *)shape.data)[c] = x;
+        struct pair at = make_pair(r, shape, true), d = input_tensor_of(r, shape, always_one);
+        struct pair y = output_tensor(r, shape, false), dx = output_tensor(r, shape, false);
+        r->backend->activation_forward(r->context, &at.tested, a, &y.tested, NULL);
+        r->backend->activation_backward(r->context, &at.tested, a, &d.tested, &dx.tested, false,
+                                        NULL);
+        struct ampk_tensor value = download(r, &y), slope = download(r, &dx);
+        for (int c = 0; c < 17; c++) {
+            float got = ((float *)value.data)[c];
+            CHECK(x > 0 ? got == x : fabsf(got) < (float)MISH_LEAST);
+            CHECK_NEAR(((float *)slope.data)[c], x > 0, 0x1p-22);
+        }
+    }
+}
+
+AMP_TEST(mish_and_swish_far_out)
+{
+    run_cases(far_case, 1);
 }
 
 static double always_nan(void)
@@ -209,6 +277,13 @@ static void nan_case(struct rig *r)
         struct ampk_tensor got = download(r, &y);
         for (int c = 0; c < 17; c++)
             if (!isnan(ampk_ref_get(&got, 0, c, 0, 0))) TEST_FAIL("activation %d hides NaN", a);
+        if (!ampk_is_gradient_of_input(a)) continue;
+        struct pair d = input_tensor(r, shape), dx = output_tensor(r, shape, true);
+        r->backend->activation_backward(r->context, &x.tested, a, &d.tested, &dx.tested, false,
+                                        NULL);
+        got = download(r, &dx);
+        for (int c = 0; c < 17; c++)
+            if (!isnan(ampk_ref_get(&got, 0, c, 0, 0))) TEST_FAIL("gradient %d hides NaN", a);
     }
 }
 

@@ -46,7 +46,7 @@ __attribute__((format(printf, 2, 3))) static void random_append(char *text, cons
 
 static const char *random_activation(void)
 {
-    return amp_activation_name((enum ampk_activation)random_below(AMPK_ACTIVATIONS));
+    return amp_activation_name((enum ampk_activation)random_below(AMPK_STOCK_ACTIVATIONS));
 }
 
 static void random_freeze(char *text, unsigned features)
@@ -212,6 +212,22 @@ static void random_net(char *text, const char *keys, unsigned features, int laye
             text[before] = 0;
     }
     random_append(text, "[cost]\ntype=sse\n");
+}
+
+/* Gives mish or swish, which no cfg of this Darknet can name, to half of the layers that may have
+ * them. Returns to how many. */
+static inline int random_mish(struct amp_net_desc *net)
+{
+    int count = 0;
+    for (int i = 0; i < net->n; i++) {
+        struct amp_layer_desc *l = &net->layers[i];
+        bool may =
+            amp_layer_is_matrix(l) && l->batch_normalize && !l->binary && !l->xnor && !l->smooth;
+        if (!may || random_below(2)) continue;
+        l->activation = random_below(2) ? AMPK_MISH : AMPK_SWISH;
+        count++;
+    }
+    return count;
 }
 
 #endif

@@ -295,6 +295,15 @@ int rig_make_graph(struct rig *r, bool accumulate)
     return r->graph ? 0 : -1;
 }
 
+int rig_plan_again(struct rig *r)
+{
+    amp_graph_free(r->graph);
+    r->graph = NULL;
+    amp_plan_free(r->plan);
+    r->plan = amp_plan_make(r->net, &r->options, r->ours, NULL, true, r->err, sizeof r->err);
+    return r->plan ? rig_make_graph(r, r->net->subdivisions > 1) : -1;
+}
+
 static int build(struct rig *r, const char *text)
 {
     size_t size = sizeof r->err;

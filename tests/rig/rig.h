@@ -53,6 +53,9 @@ void rig_free(struct rig *);
 /* Makes the graph anew from rig->plan. 0, or -1 with the reason in rig->err. accumulate: as
  * amp_graph_create's. */
 int rig_make_graph(struct rig *, bool accumulate);
+/* Makes the plan anew, from a description that the caller has changed, and then the graph. 0, or -1
+ * with the reason in rig->err. */
+int rig_plan_again(struct rig *);
 
 /* All layers forward with fresh convolution weights, the rolling statistics as at the start, and
  * the same dropout masks every time. */

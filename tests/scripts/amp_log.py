@@ -51,7 +51,7 @@ def check_tensorboard(folder, rows):
     except ImportError:
         refused = convert(folder, "log", "--tensorboard", "board")
         assert refused.returncode == 1 and "pip install tensorboard" in refused.stderr, refused
-        print("without TensorBoard: its package is not installed")
+        print("SKIPPED TensorBoard's event files: its package is not installed")
         return
     done = convert(folder, "log", "--tensorboard", "board")
     assert done.returncode == 0, done.stderr

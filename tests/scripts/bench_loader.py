@@ -45,7 +45,7 @@ def check_data(folder):
 def check_record():
     """Two rounds of stand-ins; torchvision takes 5 ms, then 10; Ultralytics is not installed."""
     told, torchvision = dict(TOLD), iter(([.004, .005, .006], [.010] * 3))
-    bench.run_on_one_core = lambda command: json.dumps(told)
+    bench.run_on_one_core = lambda command: json.dumps({"loading": told})
     bench.load_peer = lambda name, folder, classes: next(torchvision)
     with contextlib.redirect_stdout(io.StringIO()):
         measured, parts = bench.measure(Path("folder"), ABOUT, ["torchvision"], 2)
@@ -72,7 +72,7 @@ def check_reduced():
     """Files that amp_jpeg_scale=1 reduces are loaded with it, too, and compared with Darknet's way."""
     rates = iter((400, 1000))
     bench.run_on_one_core = lambda command: json.dumps(
-        {**TOLD, "images_per_second": {"darknet": 100, "amp": next(rates)}})
+        {"loading": {**TOLD, "images_per_second": {"darknet": 100, "amp": next(rates)}}})
     row, _ = bench.load_ours(Path("folder"), {**ABOUT, "shorter": 832})
     assert row == {"darknet": [.01], "amp": [.0025], "reduced": [.001]}, row
     about = bench.summarise(ABOUT, [row], [])
@@ -96,7 +96,7 @@ def check_trainings():
         bench.WORK = Path(scratch)
         (bench.WORK / "my.cfg").write_text("[net]\nmax_batches = 500\n amp_loader=fast\n[yolo]\n")
         bench_lib.run_and_weigh = stand_in
-        bench_lib.run = lambda command: json.dumps({"step": {"images": 8, "seconds": 1}})
+        bench_lib.run = lambda command: json.dumps({"loading": {"step": {"images": 8, "seconds": 1}}})
         told = bench.measure_trainings("my.data", bench.WORK / "my.cfg", 2, 1)
     assert [text.count("amp_loader=") for text in asked] == [1, 1, 1], asked
     assert all("\nmax_batches=7\n" in text and "500" not in text for text in asked), asked

@@ -19,7 +19,8 @@ STANDINS = {
     "cmake": 'case $1 in --build) what="build $3" ;; *) what="configure $2" ;; esac\n'
              'mkdir -p build/cuda\n' + CALLED,
     "ctest": 'what="test $2"; [ "$2" = cpu ] && log=build/Testing/Temporary || log=build/$2/Testing/Temporary\n'
-             'mkdir -p $log\necho "SKIPPED part of $2: why" >$log/LastTest.log\n' + CALLED,
+             'mkdir -p $log\necho "1/2 Testing: first\nSKIPPED part of $2: why\nSKIPPED part of $2: why\n2/2 Testing: second\n'
+             'SKIPPED part of $2: why" >$log/LastTest.log\n' + CALLED,
     "clang-format": 'what=format\n[ "$1" = --version ] && { echo "version 14.0.6"; exit; }\n' + CALLED,
     "git": "printf 'a.c\\0'\n",
     "dpkg-query": "echo install ok installed\n",
@@ -58,7 +59,11 @@ CUDA = ["configure cuda", "build cuda", "pip install cuobjdump", "test cuda"]
 
 status, calls, said = run()
 assert status == 0 and calls == ["format", *CPU, *CUDA], (calls, said)
-assert "SKIPPED part of cpu: why" in said and "SKIPPED part of cuda: why" in said, said
+*_, first, second, third, last = said.splitlines()  # all that was left out, at the end
+assert last == "All passed" and all(line.startswith("SKIPPED ") for line in (first, second, third)), said
+assert {"SKIPPED part of cpu: why (cpu: first, second)",
+        "SKIPPED part of cuda: why (cuda: first, second)"} < {first, second, third}, said
+assert said.count("SKIPPED") == 3, said
 for part, fails, ran in (("formatting", "format", ["format", *CPU, *CUDA]),
                          ("preset cpu", "build cpu", ["format", *CPU[:2], *CUDA]),
                          ("preset cuda", "configure cuda", ["format", *CPU, *CUDA[:1]]),

@@ -289,7 +289,7 @@ def make_map(folder, keys, ranks):
 
 
 def break_image(folder, rank, index):
-    (folder / str(rank) / ("image%03d.png" % index)).write_bytes(b"no image")
+    (folder / str(rank) / ("image%03d.png" % index)).write_bytes(b"P6 no image")
 
 
 def check_map(root):

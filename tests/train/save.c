@@ -30,7 +30,7 @@ static size_t iterations_in_file(const char *name)
 
 AMP_TEST(in_the_middle_of_a_step)
 {
-    network *net = parse(SEEDED, layers);
+    network *net = parse(SEEDED "amp_backup_every=0\n", layers);
     steps(net, 1);
     save(net, "a.backup");
     CHECK(exists("a.backup.amp"));
@@ -199,10 +199,78 @@ AMP_TEST(a_program_that_does_not_train_saves)
     scratch_empty();
 }
 
+/* ---- amp_backup_every=auto ---- */
+
+static double seconds_now, seconds_of_a_save; /* 0: by the real clock */
+
+/* Each look at the clock is one end of a save; the plugin takes its time between the two. */
+double __real_amp_clock_seconds(void);
+double __wrap_amp_clock_seconds(void);
+double __wrap_amp_clock_seconds(void)
+{
+    return seconds_now > 0 ? seconds_now += seconds_of_a_save : __real_amp_clock_seconds();
+}
+
+/* A save that takes so long by the test's clock, of which nothing else takes any. */
+static void save_in(network *net, const char *name, double seconds)
+{
+    seconds_of_a_save = seconds;
+    save(net, name);
+    seconds_of_a_save = 0;
+}
+
+/* Darknet's trainer asks for a backup. Whether it was written. */
+static bool backs_up(network *net, double at)
+{
+    size_t before = iterations_in_file("a.backup");
+    steps(net, 1);
+    seconds_now = at;
+    save(net, "a.backup");
+    return iterations_in_file("a.backup") != before;
+}
+
+AMP_TEST(backups_wait_a_hundred_times_as_long_as_they_take)
+{
+    seconds_now = 1000;
+    network *net = parse(SEEDED, layers);
+    const struct amp_session *s = amp_session_of(net->layers);
+    steps(net, 1);
+    save_in(net, "a.backup", .5); /* the first one is written */
+    CHECK_INT(iterations_in_file("a.backup"), 1);
+    double due = s->backup_due.time, saved = seconds_now;
+    CHECK_NEAR(due - saved, 100 * .5, 1);
+    CHECK(!backs_up(net, due - 1));
+    save(net, "a_4.weights"); /* other files are written as ever */
+    CHECK(exists("a_4.weights"));
+    CHECK(backs_up(net, due));
+    CHECK(backs_up(net, due)); /* the last one took no time */
+    free_network(net);
+    seconds_now = 0;
+    scratch_empty();
+}
+
+/* A run that goes on from one does not know how long it took. */
+AMP_TEST(the_first_backup_of_a_run_is_written)
+{
+    seconds_now = 1000;
+    network *net = parse(SEEDED, layers);
+    steps(net, 1);
+    save_in(net, "a.backup", 9);
+    free_network(net);
+    net = parse(SEEDED, layers);
+    load(net, "a.backup");
+    CHECK(backs_up(net, seconds_now));
+    free_network(net);
+    seconds_now = 0;
+    scratch_empty();
+}
+
+/* ---- the time of saves ---- */
+
 /* But of none behind the last iteration, and not of the final file. */
 AMP_TEST(the_time_of_backups_is_counted)
 {
-    network *net = parse(SEEDED, layers);
+    network *net = parse(SEEDED "amp_backup_every=0\n", layers);
     const struct amp_log *log = &amp_session_of(net->layers)->log;
     steps(net, 1);
     save(net, "a_final.weights");

@@ -18,7 +18,9 @@ static int steps_learnt = 30;
  * steps go well depends on the last bits, which are the processor's. */
 static network *learn(const char *keys, const char *layers)
 {
-    network *net = parse(keys, layers);
+    char all[1000];
+    snprintf(all, sizeof all, "%samp_backup_every=0\n", keys);
+    network *net = parse(all, layers);
     listen_to(net);
     step_of(net)->stop = stop;
     net->learning_rate = .001f;

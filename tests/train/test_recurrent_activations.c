@@ -123,20 +123,20 @@ static void check_fused(ACTIVATION a)
 
 AMP_TEST(each_by_itself)
 {
-    for (int a = 0; a < AMPK_ACTIVATIONS; a++)
+    for (int a = 0; a < AMPK_STOCK_ACTIVATIONS; a++)
         check_alone((ACTIVATION)a);
 }
 
 AMP_TEST(each_behind_a_product)
 {
-    for (int a = 0; a < AMPK_ACTIVATIONS; a++)
+    for (int a = 0; a < AMPK_STOCK_ACTIVATIONS; a++)
         check_fused((ACTIVATION)a);
 }
 
 /* Behind batch-norm, which Darknet computes: its activation is what it was given. */
 AMP_TEST(each_behind_batchnorm)
 {
-    for (int a = 0; a < AMPK_ACTIVATIONS; a++) {
+    for (int a = 0; a < AMPK_STOCK_ACTIVATIONS; a++) {
         network *net = parse((ACTIVATION)a, "batch_normalize=1\n");
         const layer *in = net->layers->input_layer;
         draw(in->biases, OUTPUTS, 2);

@@ -88,8 +88,8 @@ template <int N> struct backward_input {
     float y[N], d[N], out[N];
 };
 
-/* The inputs of both backward kernels. With two slopes they do not read out: the sign of the
- * activation's input, computed again from y, tells as much, and saves a third of the reads. */
+/* The inputs of both backward kernels. Where the activation's input, computed again from y, tells
+ * the gradient, they do not read out, which saves a third of the reads. */
 template <typename Activation> struct layer_gradient {
     ampk_view y, out, d;
     ampk_batchnorm bn;
@@ -101,14 +101,14 @@ template <typename Activation> struct layer_gradient {
     {
         A::load(y, row, channel, in.y);
         A::load(d, row, channel, in.d);
-        if (!Activation::by_sign) A::load(out, row, channel, in.out);
+        if (!Activation::recomputes) A::load(out, row, channel, in.out);
     }
     /* The gradient g at batch-norm's output. */
     template <int N>
     __device__ __forceinline__ float before_activation(const ampk_normalizer<N> &layer, int i,
                                                        const backward_input<N> &in) const
     {
-        float at = Activation::by_sign ? layer.apply(i, in.y[i]) : in.out[i];
+        float at = Activation::recomputes ? layer.apply(i, in.y[i]) : in.out[i];
         return activation.backward(in.d[i], at);
     }
 };
@@ -246,7 +246,7 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
     auto run = [&](auto access) {
         typedef decltype(access) A;
         struct ampk_cover cover = ampk_cover_map<A>(ampk_pixel_count(y), from.c);
-        ampk_with_activation(activation, [&](auto family) {
+        ampk_with_normalized_activation(activation, [&](auto family) {
             typedef decltype(family) F;
             auto normalization = add ? normalize<A, F, true> : normalize<A, F, false>;
             AMPK_LAUNCH(normalization, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover, from,
@@ -323,9 +323,9 @@ extern "C" void ampk_cuda_bn_act_backward(
     const struct ampk_tensor *dy, float *dscale, float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
 {
     struct ampk_view from = ampk_pixels(y), to = ampk_pixels(dy), at = ampk_pixels(d);
-    ampk_with_activation(activation, [&](auto family) {
+    ampk_with_normalized_activation(activation, [&](auto family) {
         typedef decltype(family) F;
-        struct ampk_view read = F::by_sign ? from : ampk_pixels(out);
+        struct ampk_view read = F::recomputes ? from : ampk_pixels(out);
         struct layer_gradient<F> gradient = {
             from, read, at, *bn, family
         };

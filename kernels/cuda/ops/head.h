@@ -13,12 +13,8 @@
 #ifndef AMPK_CUDA_HEAD_H
 #define AMPK_CUDA_HEAD_H
 
+#include "kernels/yolo_box.h"
 #include "loss.h"
-
-/* Centre and sides, as fractions of the image. */
-struct ampk_box {
-    float x, y, w, h;
-};
 
 static __device__ __forceinline__ float ampk_overlap(float x1, float w1, float x2, float w2)
 {
@@ -233,6 +229,31 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
 
 /* ---- the whole loss ---- */
 
+/* used: labels of an image that count; anchor_w, anchor_h: the image's sides in the anchors' unit.
+ */
+template <typename Head, typename Options>
+static inline void ampk_fill_head(Head *head, const Options &o, int coords, int used, int anchor_w,
+                                  int anchor_h, const struct ampk_tensor *out, const float *truth,
+                                  float *delta)
+{
+    head->out = (const float *)out->data;
+    head->truth = truth;
+    head->delta = delta;
+    head->images = out->n;
+    head->boxes = o.boxes;
+    head->coords = coords;
+    head->classes = o.classes;
+    head->w = out->w;
+    head->h = out->h;
+    head->area = out->w * out->h;
+    head->truths = o.truths;
+    head->truths_used = used;
+    head->anchor_w = (float)anchor_w;
+    head->anchor_h = (float)anchor_h;
+    head->anchor_sizes = o.anchor_sizes;
+    head->o = o;
+}
+
 /* Of 48 KiB of shared memory, a block's own variables need some, too. */
 static_assert(AMPK_MOST_TRUTHS * sizeof(ampk_box) + (AMPK_MOST_TRUTHS + 1) * sizeof(ampk_taken) <=
                   47 << 10,
@@ -260,10 +281,15 @@ static inline void ampk_head_loss(struct ampk_context *ctx, const Head &head,
     ampk_finish_loss(ctx, p, sums);
 }
 
+/* yolo_rules.cu: yolo_loss of a head with rules. */
+void ampk_yolo_loss_by_rules(struct ampk_context *, const struct ampk_yolo_head *,
+                             const struct ampk_tensor *out, const float *truth, float *delta,
+                             struct ampk_loss_sums *, uint32_t *delta_amax);
+
 /* ---- activation ---- */
 
-/* Each block has one plane (image, box, entry): applies the logistic or copies it, as the options
- * say, or leaves it to a softmax. */
+/* Each block has one plane (image, box, entry): applies the logistic or copies it, scales
+ * it, as the options say, or leaves it to a softmax. */
 template <typename Options>
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     ampk_activate_planes(Options o, int area, const float *__restrict__ x, float *__restrict__ out,
@@ -271,11 +297,12 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
 {
     size_t first = (size_t)blockIdx.x * area;
     int entry = (int)(blockIdx.x % o.entries());
-    bool logistic = o.is_logistic(entry);
+    bool logistic = o.is_logistic(entry), scaled = o.is_scaled(entry);
     if (o.is_softmax(entry)) return;
     uint32_t largest = 0;
     for (int i = threadIdx.x; i < area; i += blockDim.x) {
         float v = logistic ? ampk_logistic(x[first + i]) : x[first + i];
+        if (scaled) v = o.scaled(v);
         out[first + i] = v;
         largest = ampk_larger(largest, ampk_magnitude(v));
     }

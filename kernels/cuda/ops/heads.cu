@@ -3,36 +3,14 @@
  * count. */
 #include "head.h"
 
-/* used: labels of an image that count; anchor_w, anchor_h: the image's sides in the anchors' unit.
- */
-template <typename Head, typename Options>
-static void fill_head(Head *head, const Options &o, int coords, int used, int anchor_w,
-                      int anchor_h, const struct ampk_tensor *out, const float *truth, float *delta)
-{
-    head->out = (const float *)out->data;
-    head->truth = truth;
-    head->delta = delta;
-    head->images = out->n;
-    head->boxes = o.boxes;
-    head->coords = coords;
-    head->classes = o.classes;
-    head->w = out->w;
-    head->h = out->h;
-    head->area = out->w * out->h;
-    head->truths = o.truths;
-    head->truths_used = used;
-    head->anchor_w = (float)anchor_w;
-    head->anchor_h = (float)anchor_h;
-    head->anchor_sizes = o.anchor_sizes;
-    head->o = o;
-}
-
 /* ---- yolo ---- */
 
 /* Entries of a box: x, y, w, h, objectness, classes. w and h (2, 3) have no logistic: they are
  * exponents. */
 struct yolo_entries {
     int classes;
+    bool new_coords; /* nothing has a logistic */
+    float scale;     /* of the centre, about its middle */
 
     __device__ int entries() const
     {
@@ -41,7 +19,17 @@ struct yolo_entries {
 
     __device__ bool is_logistic(int entry) const
     {
-        return entry != 2 && entry != 3;
+        return entry != 2 && entry != 3 && !new_coords;
+    }
+
+    __device__ bool is_scaled(int entry) const
+    {
+        return entry < 2 && scale != 1;
+    }
+
+    __device__ float scaled(float v) const
+    {
+        return scale * v - (scale - 1) / 2;
     }
 
     __device__ bool is_softmax(int) const
@@ -148,16 +136,21 @@ extern "C" void ampk_cuda_yolo_forward(struct ampk_context *ctx, const struct am
                                        const struct ampk_tensor *x, const struct ampk_tensor *out,
                                        uint32_t *amax)
 {
-    ampk_head_activate(ctx, yolo_entries{o->classes}, x, out, amax);
+    float scale = o->scale_x_y != 0 ? o->scale_x_y : 1;
+    ampk_head_activate(ctx, yolo_entries{o->classes, o->new_coords, scale}, x, out, amax);
 }
 
 extern "C" void ampk_cuda_yolo_loss(struct ampk_context *ctx, const struct ampk_yolo_head *o,
                                     const struct ampk_tensor *out, const float *truth, float *delta,
                                     struct ampk_loss_sums *sums, uint32_t *delta_amax)
 {
+    if (o->rules) {
+        ampk_yolo_loss_by_rules(ctx, o, out, truth, delta, sums, delta_amax);
+        return;
+    }
     int used = o->truths_used < o->truths ? o->truths_used : o->truths;
     struct yolo_head head;
-    fill_head(&head, *o, 4, used, o->net_w, o->net_h, out, truth, delta);
+    ampk_fill_head(&head, *o, 4, used, o->net_w, o->net_h, out, truth, delta);
     ampk_head_loss(ctx, head, sums, delta_amax);
 }
 
@@ -178,6 +171,16 @@ struct region_entries {
     {
         if (entry < coords) return entry < 2 || entry >= 4;
         return entry > coords || !background;
+    }
+
+    __device__ bool is_scaled(int) const
+    {
+        return false;
+    }
+
+    __device__ float scaled(float v) const
+    {
+        return v;
     }
 
     __device__ bool is_softmax(int entry) const
@@ -385,6 +388,6 @@ extern "C" void ampk_cuda_region_loss(struct ampk_context *ctx, const struct amp
                                       uint32_t *delta_amax)
 {
     struct region_head head;
-    fill_head(&head, *o, o->coords, o->truths, out->w, out->h, out, truth, delta);
+    ampk_fill_head(&head, *o, o->coords, o->truths, out->w, out->h, out, truth, delta);
     ampk_head_loss(ctx, head, sums, delta_amax);
 }

@@ -34,11 +34,13 @@ static inline unsigned ampk_loss_parts(size_t n)
     return (unsigned)(parts < 256 ? parts : 256);
 }
 
-/* The parts of a struct ampk_loss_sums: those of cost, those of any_object, and the other seven
- * numbers for every image, as rows of `images` floats in the struct's order. */
+/* The parts of a struct ampk_loss_sums: those of cost, those of any_object, and the next seven
+ * numbers for every image, as rows of `images` floats in the struct's order. A yolo head with rules
+ * has an eighth row, giou, and box_squares beside cost, as many; others have NULL there. */
 struct ampk_loss_parts_of {
     float *cost, *any_object, *image;
     unsigned costs, any_objects, images;
+    float *giou, *box_squares;
 };
 
 /* Places the parts in the context's work memory. */
@@ -47,19 +49,22 @@ static inline struct ampk_loss_parts_of ampk_loss_work(struct ampk_context *ctx,
 {
     float *work = (float *)ampk_cuda_work(ctx, ((size_t)costs + any_objects + 7 * (size_t)images) *
                                                    sizeof(float));
-    return {work, work + costs, work + costs + any_objects, costs, any_objects, images};
+    return {work, work + costs, work + costs + any_objects, costs, any_objects, images, NULL, NULL};
 }
 
-/* Adds up the parts: one warp for each of the nine numbers. */
-static __global__ void __launch_bounds__(9 * 32)
+/* Adds up the parts: one warp for each of the numbers. */
+static __global__ void __launch_bounds__(11 * 32)
     ampk_add_parts(struct ampk_loss_parts_of p, struct ampk_loss_sums *sums)
 {
-    static_assert(sizeof *sums == 9 * sizeof(float), "nine numbers");
+    static_assert(sizeof *sums == 11 * sizeof(float), "eleven numbers");
     int field = threadIdx.x / AMPK_WARP, row = field - (field < 4 ? 1 : 2);
-    const float *x = field == 0   ? p.cost
-                     : field == 4 ? p.any_object
-                                  : p.image + (size_t)row * p.images;
-    unsigned n = field == 0 ? p.costs : field == 4 ? p.any_objects : p.images;
+    const float *x = field == 0    ? p.cost
+                     : field == 4  ? p.any_object
+                     : field == 9  ? p.giou
+                     : field == 10 ? p.box_squares
+                                   : p.image + (size_t)row * p.images;
+    unsigned n = field == 0 || field == 10 ? p.costs : field == 4 ? p.any_objects : p.images;
+    if (field > 8 && !x) n = 0;
     float sum = 0;
     for (unsigned i = threadIdx.x % AMPK_WARP; i < n; i += AMPK_WARP)
         sum += x[i];
@@ -70,7 +75,7 @@ static __global__ void __launch_bounds__(9 * 32)
 static inline void ampk_finish_loss(struct ampk_context *ctx, struct ampk_loss_parts_of parts,
                                     struct ampk_loss_sums *sums)
 {
-    AMPK_LAUNCH(ampk_add_parts, 1, 9 * AMPK_WARP, 0, ctx->stream, parts, sums);
+    AMPK_LAUNCH(ampk_add_parts, 1, 11 * AMPK_WARP, 0, ctx->stream, parts, sums);
 }
 
 /* ---- sums of squares (flat.cu) ---- */

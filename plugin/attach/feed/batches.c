@@ -10,12 +10,14 @@
 #include "batches.h"
 
 #include "amp.h"
+#include "crops.h"
 #include "detection.h"
 #include "images.h"
 #include "plugin/attach/interposed.h"
 #include "loader.h"
 #include "plugin/core/host.h"
 #include "seed.h"
+#include "sizes.h"
 #include "plugin/attach/session.h"
 #include "staging.h"
 
@@ -23,7 +25,6 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <sys/mman.h>
 
 /* One batch, from the call that loads it until it is freed. Two owners: the training thread's list
  * and the loading job. Whichever ends later frees it, because the thread may follow another network
@@ -44,6 +45,8 @@ struct job {
     uint64_t seed;
     int first; /* of the step's images, the first in this batch: others load those before it */
     const struct amp_detection_loader *fast; /* NULL: Darknet loads */
+    struct amp_crops crops;                  /* if by_crops: rules that are not stock's */
+    bool by_crops;
     struct batch *batch;
     struct amp_staging *staging; /* NULL: the batch is not staged */
     data *images;                /* one batch of one row for each image */
@@ -61,6 +64,7 @@ static _Thread_local struct {
     uint64_t seed;
     struct batch *held; /* oldest first */
     double waits_since; /* when the thread had done all but wait for images; 0: not yet */
+    bool dropped;       /* the last batch was freed untrained */
 } feed;
 
 /* NULL too if the network is only seeded: then it has no session. */
@@ -151,25 +155,59 @@ void amp_batches_forget(const network *net)
 
 /* ---- loading one ---- */
 
-/* The stream is this thread's from here to the end of the image: Darknet's rand, for the path below
- * and for the augmentation inside load_data_blocking, then draws from it (seed.c). */
-static void load_one(struct job *job, int k)
+/* Whether another image can take the place of one that cannot be decoded. Darknet goes on loading
+ * with a black one of 10x10; masks are laid over it by the size of the image, far beyond its end.
+ */
+static bool may_replace(data_type type)
 {
-    struct amp_stream stream;
+    return type == DETECTION_DATA || type == CLASSIFICATION_DATA || type == OLD_CLASSIFICATION_DATA;
+}
+
+static void load_as_stock(struct job *job, int k)
+{
     load_args one = job->args;
-    if (job->seeded) {
-        amp_stream_open(&stream, job->seed, AMP_STREAM_IMAGE, job->batch->iteration,
-                        (uint32_t)(job->first + k));
-        amp_seed_use(&stream);
-    }
     one.paths = &job->batch->names[k];
     one.paths[0] = job->args.paths[amp_seed_rand() % job->args.m];
     /* A list of one path, of which one image is drawn. */
     one.m = one.n = 1;
     one.d = &job->images[k];
-    amp_images_loading(true);
     if (!job->fast || !amp_detection_load(job->fast, &one)) AMP_USE(load_data_blocking)(one);
-    amp_images_loading(false);
+}
+
+static void load_crops(struct job *job, int k)
+{
+    load_args one = job->args;
+    one.d = &job->images[k];
+    amp_crops_load(job->fast, &job->crops, &one, &job->batch->names[k]);
+}
+
+/* False: it cannot be decoded, and nothing is loaded. */
+static bool load_drawn(struct job *job, int k)
+{
+    amp_images_loading(true, may_replace(job->args.type));
+    if (job->by_crops)
+        load_crops(job, k);
+    else
+        load_as_stock(job, k);
+    amp_images_loading(false, false);
+    if (!amp_images_is_bad()) return true;
+    AMP_REAL(free_data)(job->images[k]);
+    job->images[k] = (data){0};
+    return false;
+}
+
+/* The stream is this thread's from here to the end of the image: Darknet's rand, for the path and
+ * for the augmentation inside load_data_blocking, then draws from it (seed.c). */
+static void load_one(struct job *job, int k)
+{
+    struct amp_stream stream;
+    if (job->seeded) {
+        amp_stream_open(&stream, job->seed, AMP_STREAM_IMAGE, job->batch->iteration,
+                        (uint32_t)(job->first + k));
+        amp_seed_use(&stream);
+    }
+    while (!load_drawn(job, k))
+        ;
     amp_seed_use(NULL);
     if (!job->staging) return;
     amp_ending_enter(); /* exit frees page-locked memory; not under us */
@@ -263,28 +301,6 @@ static struct amp_image_shape shape_of(const load_args *args)
     return (struct amp_image_shape){net->inputs, 1, 1};
 }
 
-/* Darknet does not check the memory that it asks for on loader threads: a missing array is a crash
- * there. The size is known here, so it is asked for as one block and given back at once. NORESERVE:
- * the question is about the limit on addresses (ulimit -v). */
-static void check_memory(const load_args *args)
-{
-    char why[300];
-    struct amp_image_shape shape = shape_of(args);
-    size_t bytes = (size_t)args->n * shape.c * shape.h * shape.w * sizeof(float);
-    if (!bytes) return;
-    void *all = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (all != MAP_FAILED) {
-        munmap(all, bytes);
-        return;
-    }
-    snprintf(why, sizeof why,
-             "no memory for the images of a batch: %d images of %dx%d need %.1f MiB, beside those "
-             "of the batch before; lower batch, or raise the limit of memory (ulimit -v)",
-             args->n, args->w, args->h, (double)bytes / (1 << 20));
-    amp_fail(why);
-}
-
 /* Stages only for a network on a device whose readers all want one format; else NULL. */
 static struct amp_staging *stage(const load_args *args)
 {
@@ -313,21 +329,24 @@ static int share_batch(const struct amp_session *s, int *n)
 /* Everything is allocated on the training thread, where a failure can still be told properly. */
 static pthread_t load_by_image(load_args args)
 {
-    int first = share_batch(amp_batches_session(), &args.n);
-    check_memory(&args);
+    struct amp_session *s = amp_batches_session();
+    amp_sizes_choose(s, feed.dropped, &args);
+    feed.dropped = false;
+    int first = share_batch(s, &args.n);
     struct job *job = allocate(1, sizeof *job);
     size_t n = (size_t)args.n;
     job->args = args;
     job->first = first;
     job->seeded = feed.seeded;
     job->seed = feed.seed;
-    job->fast = amp_loader_choose(amp_batches_session(), &args);
+    job->fast = amp_loader_choose(s, &args);
+    job->by_crops = s && amp_crops_of(s->desc, &args, &job->crops);
     job->staging = stage(&args);
     job->batch = hold_new_batch(args.n);
     job->images = allocate(n, sizeof *job->images);
     for (int i = 0; i < 2; i++)
         job->rows[i] = allocate(n, sizeof *job->rows[i]);
-    job->extra = amp_loader_threads(amp_batches_session(), &args) - 1;
+    job->extra = amp_loader_threads(s, &args) - 1;
     job->threads = allocate((size_t)job->extra + 1, sizeof *job->threads);
     /* The stream of the training thread starts anew here (seed.h). */
     amp_seed_between_steps();
@@ -422,12 +441,6 @@ pthread_t amp_batches_load_in_thread(load_args args)
     return AMP_REAL(load_data_in_thread)(args);
 }
 
-void amp_batches_drop(data d)
-{
-    if (let_go(d.X.vals)) amp_seed_between_steps();
-    amp_staging_drop(d.X.vals);
-}
-
 /* ---- iterations ----
  * A training loop, which is Darknet's own, trains on a batch (train_network), prints, saves, and
  * frees the batch (free_data). Only the last of these comes after the save, so it is the end. */
@@ -441,6 +454,15 @@ static _Thread_local struct {
     network *net; /* NULL: nothing was trained since */
     float loss;
 } trained;
+
+void amp_batches_drop(data d)
+{
+    if (let_go(d.X.vals)) {
+        amp_seed_between_steps();
+        feed.dropped = !trained.net;
+    }
+    amp_staging_drop(d.X.vals);
+}
 
 static _Thread_local const network *training;
 

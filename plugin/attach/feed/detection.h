@@ -5,18 +5,10 @@
 #ifndef AMP_DETECTION_H
 #define AMP_DETECTION_H
 
-#include "amp_observe.h"
 #include "darknet.h"
-#include "plugin/images/cache.h"
+#include "pictures.h"
 
 #include <stdbool.h>
-
-struct amp_detection_loader {
-    bool reduces;                  /* large images are decoded at a fraction of their size */
-    struct amp_image_cache *cache; /* NULL: none */
-    amp_load_function *done;       /* called after each part; NULL: not */
-    void *user;
-};
 
 /* Does what load_data_blocking does for a list of one image of DETECTION_DATA. False, and nothing
  * drawn: this image is left to Darknet (plugin/images/jpeg.h). Any number of threads may call it.

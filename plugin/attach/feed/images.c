@@ -1,5 +1,5 @@
-/* Decides what an image or label file that cannot be read means for the run: an error while a
- * network trains with the plugin, Darknet's own behaviour otherwise;
+/* Decides what an image or label file that cannot be read means for the run: another image in its
+ * place, or an error, while a network trains with the plugin, Darknet's own behaviour otherwise;
  * and where the letters for boxes come from. It must not know batches or sessions; batches.c says
  * which thread loads for a batch.
  *
@@ -21,7 +21,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,6 +56,8 @@ struct read_call {
 
 static _Thread_local const char *reading; /* the file that Darknet has been asked to decode */
 static _Thread_local bool loading;        /* images of a batch, with their labels */
+static _Thread_local bool replaceable;    /* another may take the place of the one being loaded */
+static _Thread_local bool bad;            /* the one being loaded cannot be decoded */
 
 /* ---- a JPEG that ends early ---- */
 
@@ -198,23 +199,55 @@ const struct amp_pixels *amp_image_decode_jpeg(char *filename, int least,
     "it must be an image file, such as JPEG or PNG (Darknet alone would go on with a black image " \
     "of 10x10)"
 
-/* OpenCV gives up at such a file and where memory ends in the same way. */
-static const char *memory_hint(void)
+/* ---- another image in its place ---- */
+
+static atomic_llong drawn, replaced; /* images of batches */
+
+long long amp_images_replaced(void)
 {
-    struct rlimit most;
-    bool limited = !getrlimit(RLIMIT_AS, &most) && most.rlim_cur != RLIM_INFINITY;
-    return limited ? "; if memory ended: raise the limit of memory (ulimit -v), or lower batch"
-                   : "";
+    return replaced;
+}
+
+bool amp_images_is_bad(void)
+{
+    return bad;
+}
+
+/* A few may be bad in any set; if it is more, the cause is another one: a disk that has gone, a
+ * decoder that lacks a format. */
+static bool are_many(void)
+{
+    return replaced >= AMP_BAD_IMAGES_FEW && replaced * AMP_BAD_IMAGES_SHARE >= drawn;
+}
+
+/* Whether the run goes on with another image. Darknet is given a black one until the load ends. */
+static bool replace(const char *name, const char *why)
+{
+    if (!replaceable || are_many()) return false;
+    if (!bad) replaced++;
+    bad = true;
+    if (is_first(name))
+        fprintf(stderr,
+                "darknet-amp: image \"%s\" cannot be read or decoded%s%s: another one is drawn in "
+                "its place, now and whenever it is drawn again\n",
+                name, *why ? ": " : "", why);
+    return true;
 }
 
 /* Several loader threads may get here; the first ends the program. */
-static _Noreturn void end_program(const char *name, const char *why, const char *hint)
+static _Noreturn void end_program(const char *name, const char *why)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     char message[PATH_MAX + 1000];
     pthread_mutex_lock(&once);
-    snprintf(message, sizeof message, "image \"%s\" cannot be read or decoded: %s%s", name, why,
-             hint);
+    snprintf(message, sizeof message, "image \"%s\" cannot be read or decoded: %s", name, why);
+    if (replaceable && are_many()) {
+        size_t used = strlen(message);
+        snprintf(message + used, sizeof message - used,
+                 "; it is one of %lld among %lld images drawn: no more than 1 in %d is replaced by "
+                 "another",
+                 (long long)replaced + 1, (long long)drawn, AMP_BAD_IMAGES_SHARE);
+    }
     amp_fail(message);
 }
 
@@ -222,7 +255,7 @@ static _Noreturn void end_program(const char *name, const char *why, const char 
  * makes the status 1. */
 static void refuse_at_exit(void)
 {
-    if (refuses() && reading) end_program(reading, NO_IMAGE, memory_hint());
+    if (refuses() && reading) end_program(reading, NO_IMAGE);
 }
 
 static void watch_exit(void)
@@ -265,7 +298,9 @@ static int note_bad_image(const char *name)
 bool amp_images_take_command(int *status)
 {
     if (!reading) return false;
-    if (refuses()) end_program(reading, NO_IMAGE, memory_hint());
+    *status = 0;
+    if (refuses() && replace(reading, "")) return true;
+    if (refuses()) end_program(reading, NO_IMAGE);
     *status = note_bad_image(reading);
     return true;
 }
@@ -288,17 +323,21 @@ image amp_image_decode(char *filename, int channels)
 {
     struct decoding d = {filename, channels, {0}};
     char why[500];
-    if (amp_catch_exception(decode, &d, why, sizeof why))
-        end_program(reading ? reading : filename, why,
-                    strstr(why, "nsufficient memory") ? memory_hint() : "");
-    return d.decoded;
+    if (!amp_catch_exception(decode, &d, why, sizeof why)) return d.decoded;
+    const char *name = reading ? reading : filename;
+    bool memory = strstr(why, "nsufficient memory");
+    if (!memory && refuses() && replace(name, why)) return amp_image_make(10, 10, 3);
+    end_program(name, why);
 }
 
 /* ---- labels that have gone, memory that ends ---- */
 
-void amp_images_loading(bool on)
+void amp_images_loading(bool on, bool may_replace)
 {
     loading = on;
+    replaceable = on && may_replace;
+    if (on) bad = false;
+    if (on) drawn++;
     amp_memory_set_use(on ? AMP_MEMORY_LOAD : AMP_MEMORY_OTHER);
 }
 

@@ -2,6 +2,8 @@
  * put together (batches.c). */
 #include "loader.h"
 
+#include "images.h"
+
 #include <pthread.h>
 
 #include "plugin/attach/ending.h"
@@ -63,6 +65,8 @@ const struct amp_detection_loader *amp_loader_choose(struct amp_session *s, cons
 {
     if (!s) return NULL;
     s->log.feeding = advice(s, args);
-    bool ours = s->options.loader == AMP_LOADER_FAST && args->type == DETECTION_DATA;
+    s->log.replaced = amp_images_replaced;
+    bool fast = s->options.loader == AMP_LOADER_FAST || s->desc->dialect != AMP_DIALECT_STOCK;
+    bool ours = fast && args->type == DETECTION_DATA;
     return ours ? fast_loader(&s->options) : NULL;
 }

@@ -6,7 +6,8 @@
 #include "detection.h"
 #include "plugin/attach/session.h"
 
-/* NULL: Darknet loads this batch. Also tells the log what would shorten a wait for images. */
+/* NULL: Darknet loads this batch, if its rules are stock's. Also tells the log what would shorten a
+ * wait for images. */
 const struct amp_detection_loader *amp_loader_choose(struct amp_session *, const load_args *);
 /* At least 1. */
 int amp_loader_threads(const struct amp_session *, const load_args *);

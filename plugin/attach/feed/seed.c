@@ -18,7 +18,7 @@ _Static_assert(RAND_MAX == 0x7fffffff, "rand gives 31 bits");
 static _Thread_local struct {
     struct amp_stream *given;
     struct amp_stream parse;
-    bool parsing;
+    bool parsing, uniform;
     const network *net;
     uint64_t seed;
     size_t seen; /* at which the network's stream was opened */
@@ -40,11 +40,12 @@ static struct amp_stream *stream_of_thread(void)
     return &thread.own;
 }
 
-void amp_seed_enter_parse(const uint64_t *seed)
+void amp_seed_enter_parse(const uint64_t *seed, bool uniform)
 {
     /* Without a seed too: the weights of an unseeded network must not come from the stream of a
      * training on this thread. */
     thread.parsing = true;
+    thread.uniform = uniform;
     if (!seed) return;
     amp_stream_open(&thread.parse, *seed, AMP_STREAM_WEIGHTS, 0, 0);
     thread.given = &thread.parse;
@@ -52,7 +53,7 @@ void amp_seed_enter_parse(const uint64_t *seed)
 
 void amp_seed_leave_parse(void)
 {
-    thread.parsing = false;
+    thread.parsing = thread.uniform = false;
     thread.given = NULL;
 }
 
@@ -144,5 +145,6 @@ bool amp_seed_rules(void)
 float amp_seed_rand_normal(void)
 {
     struct amp_stream *stream = stream_of_thread();
+    if (thread.uniform) return 2 * ((float)amp_seed_rand() / (float)RAND_MAX) - 1;
     return stream ? (float)amp_stream_normal(stream) : AMP_REAL(rand_normal)();
 }

@@ -18,8 +18,9 @@
 #include "plugin/core/stream.h"
 
 /* Around Darknet's parse_network_cfg: the initial weights depend on the seed only; NULL: they are
- * drawn from libc's, whatever else the thread trains. */
-void amp_seed_enter_parse(const uint64_t *seed);
+ * drawn from libc's, whatever else the thread trains. uniform: rand_normal then gives numbers that
+ * are spread evenly from -1 to 1, which is how the other Darknets draw a convolution's weights. */
+void amp_seed_enter_parse(const uint64_t *seed, bool uniform);
 void amp_seed_leave_parse(void);
 
 /* The calling thread trains this network with this seed. Until the next call, or amp_seed_unfollow.
@@ -49,7 +50,8 @@ bool amp_seed_uniform(float *x, size_t n);
 
 /* True if the calling thread has a stream. */
 bool amp_seed_rules(void);
-/* rand and rand_normal: from the calling thread's stream, else libc's and Darknet's own. */
+/* rand and rand_normal: from the calling thread's stream, else libc's and Darknet's own; but for a
+ * uniform parse. */
 int amp_seed_rand(void);
 float amp_seed_rand_normal(void);
 

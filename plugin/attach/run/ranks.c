@@ -6,7 +6,6 @@
 #include "plugin/attach/feed/seed.h"
 #include "amp_observe.h"
 #include "plugin/attach/device.h"
-#include "plugin/core/files/background.h"
 #include "plugin/core/engine/layers.h"
 #include "plugin/core/files/file.h"
 #include "plugin/core/host.h"
@@ -27,18 +26,16 @@
 /* ---- who speaks ---- */
 
 static int standard_error = -1; /* of a silenced process */
-static FILE *nowhere;
 
 /* Darknet prints its layers on stderr and its losses on stdout. Errors of ours still arrive:
  * amp_fail has its own descriptor. */
 static void be_silent(void)
 {
     standard_error = dup(STDERR_FILENO);
-    nowhere = fopen("/dev/null", "w");
-    if (standard_error < 0 || !nowhere) amp_fail("/dev/null cannot be opened");
+    if (standard_error < 0) amp_fail("there is no standard error");
     fflush(NULL);
-    dup2(fileno(nowhere), STDOUT_FILENO);
-    dup2(fileno(nowhere), STDERR_FILENO);
+    dup2(fileno(amp_nowhere()), STDOUT_FILENO);
+    dup2(fileno(amp_nowhere()), STDERR_FILENO);
     amp_fail_on(standard_error);
 }
 
@@ -72,6 +69,7 @@ static void save_for_all(const char *why)
 {
     if (training) save_session(training, why);
     amp_tell(why);
+    amp_ending_act();
     amp_group_saved();
 }
 
@@ -135,7 +133,7 @@ _Noreturn void amp_ranks_exit(const char *message, int status)
 {
     fflush(stdout);
     if (!amp_group_rank()) fprintf(stderr, "darknet-amp: %s\n", message);
-    amp_background_wait();
+    amp_ending_act();
     amp_group_leave();
     _exit(status); /* not exit: loader threads are still at work (amp_fail) */
 }
@@ -186,18 +184,9 @@ int amp_processes_collect(void **rows, size_t *bytes, int failed)
 
 /* ---- a network ---- */
 
-static char *give_subdivisions(struct amp_session *s, int passes, struct amp_cfg_variant *variant)
-{
-    char text[20], err[700];
-    struct amp_cfg_key key = {"subdivisions", text, 0};
-    snprintf(text, sizeof text, "%d", passes);
-    if (amp_cfg_variant_open(variant, s->cfg, &key, 1, err, sizeof err)) amp_fail(err);
-    return variant->path;
-}
-
 /* subdivisions=auto. The first answer holds for all networks of this cfg, since the memory that
  * another one sees is less by the first one's. */
-static char *pick_subdivisions(struct amp_session *s, struct amp_cfg_variant *variant)
+static int pick_subdivisions(struct amp_session *s)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static char path[PATH_MAX];
@@ -226,18 +215,17 @@ static char *pick_subdivisions(struct amp_session *s, struct amp_cfg_variant *va
     s->desc->batch = batch;
     s->desc->subdivisions = passes;
     pthread_mutex_unlock(&lock);
-    return give_subdivisions(s, passes, variant);
+    return passes;
 }
 
-char *amp_ranks_cfg(struct amp_session *s, char *file, struct amp_cfg_variant *variant)
+int amp_ranks_subdivisions(struct amp_session *s)
 {
     char err[700], possible[300];
-    variant->fd = -1;
-    if (s->desc->auto_subdivisions) return pick_subdivisions(s, variant);
+    if (s->desc->auto_subdivisions) return pick_subdivisions(s);
     int passes = s->desc->subdivisions, batch = s->desc->batch * passes;
-    if (!amp_group_is_on() || amp_cfg_is_variant(file)) return file;
+    if (!amp_group_is_on() || amp_cfg_is_variant(s->cfg->path)) return 0;
     int enough = amp_share_subdivisions(batch, passes, amp_group_size());
-    if (enough == passes) return file;
+    if (enough == passes) return 0;
     if (!enough) {
         amp_share_possible(batch, passes, possible, sizeof possible);
         snprintf(err, sizeof err,
@@ -252,7 +240,7 @@ char *amp_ranks_cfg(struct amp_session *s, char *file, struct amp_cfg_variant *v
             amp_group_size(), enough, passes, batch / enough);
     s->desc->subdivisions = enough;
     s->desc->batch = batch / enough;
-    return give_subdivisions(s, enough, variant);
+    return enough;
 }
 
 static void check_sync_layers(const struct amp_session *s)
@@ -310,7 +298,7 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void),
     amp_spread_join(&s->spread, &s->step);
     save_session = save;
     s->log.place = amp_group_rank(); /* only rank 0 writes amp_log and progress */
-    if (nowhere) s->log.out = nowhere;
+    if (standard_error >= 0) s->log.out = amp_nowhere();
 }
 
 int amp_ranks_signal(const struct amp_session *s)

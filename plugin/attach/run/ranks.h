@@ -11,9 +11,9 @@
 /* Call for a cfg with mixed_precision=1, before its network is made. If a launcher started several
  * processes, waits for all of them (once) and gives the cfg the seed that all use. */
 void amp_ranks_start(struct amp_options *);
-/* The cfg that Darknet is to parse: file itself, or, if there are more processes than subdivisions,
- * a variant with more subdivisions. Close *variant afterwards. */
-char *amp_ranks_cfg(struct amp_session *, char *file, struct amp_cfg_variant *variant);
+/* The subdivisions that Darknet is to be given in place of the cfg's: those of subdivisions=auto,
+ * or more, if there are more processes than subdivisions. 0: the cfg's. */
+int amp_ranks_subdivisions(struct amp_session *);
 /* Call when the session is complete: it will run its share of every step. signal: asks this
  * process to stop; 0: none. save: another process is lost or cannot go on, and this one has to save
  * the last finished step; does not return. leave: this process alone cannot go on; neither. */
@@ -24,8 +24,9 @@ void amp_ranks_join(struct amp_session *, int (*signal)(void),
 /* The program has read this list of training images. */
 void amp_ranks_note_list(const char *path);
 
-/* Call around Darknet's train_network, the first with the session resumed; s NULL: it has none.
- * rows: images in the batch. The second ends the step and returns the loss of all passes. */
+/* Call before and after Darknet's train_network. Resume the session before the first call; NULL:
+ * the network has none. rows: images in the batch. The second ends the step and returns the loss of
+ * all passes. */
 void amp_ranks_begin_step(struct amp_session *, network *, int rows);
 float amp_ranks_end_step(struct amp_session *, network *, float loss);
 

@@ -83,69 +83,6 @@ void amp_run_state_free(const struct amp_session *s, struct amp_run_state *state
         free(host->rolling[i].average);
     }
     amp_native_free_list(host);
-    free(state->copies);
-    free(state->demoted);
-}
-
-/* ---- a copy, for a save that is written while training goes on ---- */
-
-/* Of what a sidecar has of arrays on the host: all but the weights. */
-static size_t count_kept(const struct amp_owned *own)
-{
-    size_t n = 0;
-    for (const struct amp_param *p = own->params; p < own->params + own->n_params; p++)
-        n += p->n * (size_t)(1 + (p->m ? 2 : 0) + (p->average ? 1 : 0));
-    for (int i = 0; i < own->n_rolling; i++)
-        n += own->rolling[i].average ? own->rolling[i].n : 0;
-    return n;
-}
-
-size_t amp_run_state_bytes(const struct amp_session *s, const struct amp_run_state *state)
-{
-    return s->device ? 0 : count_kept(&state->host) * sizeof(float);
-}
-
-/* Copies *x to `to`, points *x there, and returns where the next one goes. */
-static float *move(float **x, size_t n, float *to)
-{
-    if (!*x) return to;
-    *x = memcpy(to, *x, n * sizeof *to);
-    return to + n;
-}
-
-static void move_all(struct amp_owned *own, float *to)
-{
-    for (struct amp_param *p = own->params; p < own->params + own->n_params; p++) {
-        to = move(&p->update, p->n, to);
-        to = move(&p->m, p->n, to);
-        to = move(&p->v, p->n, to);
-        to = move(&p->average, p->n, to);
-    }
-    for (struct amp_rolling *r = own->rolling; r < own->rolling + own->n_rolling; r++)
-        to = move(&r->average, r->n, to);
-}
-
-/* What is copied from a device is a copy already. */
-int amp_run_state_detach(const struct amp_session *s, struct amp_run_state *state)
-{
-    size_t layers = (size_t)state->run.n_layers * sizeof *state->demoted;
-    size_t bytes = amp_run_state_bytes(s, state);
-    float *copies = malloc(bytes + 1);
-    enum amp_format *demoted = malloc(layers + 1);
-    if (!copies || !demoted) {
-        free(copies);
-        free(demoted);
-        return -1;
-    }
-    state->run.demoted = memcpy(demoted, state->run.demoted, layers);
-    state->demoted = demoted;
-    state->copies = copies;
-    if (!s->device) move_all(&state->host, copies);
-    for (int i = 0; i < state->host.n_params; i++) {
-        if (s->device) free(state->host.params[i].value);
-        state->host.params[i].value = NULL;
-    }
-    return 0;
 }
 
 /* An array that is not there has NULL on both sides. */

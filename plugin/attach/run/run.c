@@ -10,10 +10,10 @@
 
 #include "amp.h"
 #include "plugin/attach/feed/batches.h"
+#include "names.h"
 #include "ranks.h"
 #include "save.h"
 #include "plugin/attach/interposed.h"
-#include "plugin/core/files/background.h"
 #include "plugin/core/files/checkpoint.h"
 #include "plugin/spread/group.h"
 
@@ -80,28 +80,27 @@ const char *amp_run_place_of_save(const char *name, char path[PATH_MAX])
 static bool is_foreign(const char *backup, const char *path)
 {
     struct stat there, ours;
-    amp_background_wait();
     if (stat(path, &there)) return false;
     return !*backup || stat(backup, &ours) || there.st_ino != ours.st_ino ||
            there.st_dev != ours.st_dev;
 }
 
-int amp_run_place(const char *cfg_path, const char *backup, char path[PATH_MAX])
+int amp_run_place(const char *cfg_path, const char *backup, const char *ending, char path[PATH_MAX])
 {
     /* Darknet's own basecfg, so that the name is the one that its trainers use. */
     char in[PATH_MAX], *base = AMP_USE(basecfg)((char *)cfg_path);
     copy_folder(in);
-    int n = in[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", in, base)
+    int n = in[0] ? snprintf(path, PATH_MAX, "%s/%s%s", in, base, ending)
                   : snprintf(path, PATH_MAX, "%s", backup);
     if (in[0] && n < PATH_MAX && is_foreign(backup, path))
-        n = snprintf(path, PATH_MAX, "%s/%s_stopped.backup", in, base);
+        n = snprintf(path, PATH_MAX, "%s/%s_stopped%s", in, base, ending);
     free(base);
     return n > 0 && n < PATH_MAX ? 0 : -1;
 }
 
 static int place_of_state(const struct amp_session *s, char path[PATH_MAX])
 {
-    return amp_run_place(s->cfg->path, s->backup, path);
+    return amp_run_place(s->cfg->path, s->backup, amp_names_backup_ending(s), path);
 }
 
 /* ---- one process at a time ----
@@ -248,10 +247,10 @@ static void on_signal(int number)
     errno = before;
 }
 
-/* ---- when the handlers stand ---- */
+/* ---- when the signals are ours ---- */
 
 /* Whether the signal has this handler now. A handler with SA_SIGINFO is never one of ours. */
-static bool does(int number, void (*handler)(int))
+static bool has_handler(int number, void (*handler)(int))
 {
     struct sigaction is;
     return !sigaction(number, NULL, &is) && !(is.sa_flags & SA_SIGINFO) && is.sa_handler == handler;
@@ -259,7 +258,7 @@ static bool does(int number, void (*handler)(int))
 
 /* SA_RESTART: Darknet checks no read for EINTR. The mask keeps one handler from running in the
  * middle of another. */
-static void stand(void)
+static void take_signals(void)
 {
     struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&ours.sa_mask);
@@ -267,15 +266,15 @@ static void stand(void)
         sigaddset(&ours.sa_mask, signals[i].number);
     process = getpid();
     for (int i = 0; i < SIGNALS; i++)
-        if (does(signals[i].number, SIG_DFL)) sigaction(signals[i].number, &ours, NULL);
+        if (has_handler(signals[i].number, SIG_DFL)) sigaction(signals[i].number, &ours, NULL);
 }
 
 /* A signal that came but was not obeyed yet is raised again: it does what it would have done. */
-static void stand_down(void)
+static void release_signals(void)
 {
     watched = NULL;
     for (int i = 0; i < SIGNALS; i++)
-        if (does(signals[i].number, on_signal)) signal(signals[i].number, SIG_DFL);
+        if (has_handler(signals[i].number, on_signal)) signal(signals[i].number, SIG_DFL);
     if (asked()) raise(asked());
 }
 
@@ -284,7 +283,7 @@ void amp_run_watch(struct amp_session *s)
     char path[PATH_MAX];
     pthread_mutex_lock(&lock);
     /* The write fails instead (ulimit -f), and the save says so. */
-    if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
+    if (has_handler(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
     /* Once per session, before anything is written: two processes must not save to one name. */
     if (!s->trained && !amp_group_rank()) claim_folder(s);
     trained += !s->trained;
@@ -292,10 +291,10 @@ void amp_run_watch(struct amp_session *s)
     /* Two networks that train apart: neither one's state is the run. Signals end the program as
      * without the plugin. */
     if (trained > 1 && watched) {
-        stand_down();
+        release_signals();
     } else if (trained == 1 && !watched && !place_of_state(s, path)) {
         watched = s;
-        stand();
+        take_signals();
     }
     pthread_mutex_unlock(&lock);
 }
@@ -304,16 +303,16 @@ void amp_run_take_signals(bool on)
 {
     pthread_mutex_lock(&lock);
     if (on)
-        stand();
+        take_signals();
     else
-        stand_down();
+        release_signals();
     pthread_mutex_unlock(&lock);
 }
 
 void amp_run_unwatch(struct amp_session *s)
 {
     pthread_mutex_lock(&lock);
-    if (watched == s) stand_down();
+    if (watched == s) release_signals();
     trained -= s->trained;
     s->trained = false;
     pthread_mutex_unlock(&lock);
@@ -321,36 +320,22 @@ void amp_run_unwatch(struct amp_session *s)
 
 /* ---- the end ---- */
 
-#define UNSAVED "weights are not saved: %s; what is there is whole: the files of before, or these"
-
-/* There will be another save. */
-static void report_unsaved(const char *why)
-{
-    fprintf(stderr, "darknet-amp: " UNSAVED "\n", why);
-}
-
-/* Darknet's trainers save while a batch is in hand, and do not look at what they saved: they can go
- * on while it is written. Any other program may read the file next. */
-static bool may_go_on(bool last)
-{
-    return !last && amp_batches_in_hand();
-}
-
 /* Weights that are not finite end the run. Any other failed save does not. After the last one there
  * is none, and status 0 would be a lie. */
 static void save(struct amp_session *s, const char *path, bool last)
 {
     char err[AMP_SAVE_ERR_SIZE], message[AMP_SAVE_ERR_SIZE + 100];
-    enum amp_save_result result =
-        amp_save(s, path, may_go_on(last) ? report_unsaved : NULL, err, sizeof err);
+    enum amp_save_result result = amp_save(s, path, err, sizeof err);
     if (result == AMP_SAVED) return;
     if (result == AMP_SAVE_DIVERGED) {
         amp_log_close(&s->log, &s->step.scaler);
         amp_fail(err);
     }
-    snprintf(message, sizeof message, UNSAVED, err);
+    snprintf(message, sizeof message,
+             "weights are not saved: %s; what is there is whole: the files of before, or these",
+             err);
     if (last) amp_fail(message);
-    report_unsaved(err);
+    fprintf(stderr, "darknet-amp: %s\n", message); /* there will be another save */
 }
 
 /* Every handled signal is in the list, so the last one needs no comparison. */
@@ -493,7 +478,6 @@ void amp_check_arrays(struct amp_session *s)
 void amp_run_stop(void *user, const char *message)
 {
     struct amp_session *s = user;
-    amp_background_wait();
     const char *good = s->last_good;
     char text[PATH_MAX + 1000];
     amp_log_close(&s->log, &s->step.scaler);
@@ -514,8 +498,11 @@ void amp_save_weights(network *net, const char *path)
         AMP_REAL(save_weights)(net, (char *)path);
         return;
     }
+    char name[PATH_MAX];
     bool last = amp_weights_is_final(path);
-    if (!amp_group_rank() && amp_save_is_due(s, path)) save(s, path, last);
+    if (!amp_group_rank() && amp_names_numbered(s, path, name)) save(s, name, false);
+    if (!amp_group_rank() && amp_names_choose(s, path, name) && amp_save_is_due(s, name))
+        save(s, name, last);
     if (!last) amp_run_obey(s);
 }
 

@@ -44,10 +44,11 @@ const char *amp_run_signal_name(int number);
 /* For networks without a session (stock.c): sets the handlers, or gives back what signals did
  * before. */
 void amp_run_take_signals(bool on);
-/* Where the state of a run goes when it must end: BACKUP_FOLDER/CFG.backup, or CFG_stopped.backup
- * if that is another run's file. backup: the last one that this run loaded or saved, "" for none.
- * -1: not known. */
-int amp_run_place(const char *cfg_path, const char *backup, char path[PATH_MAX]);
+/* Where the state of a run goes when it must end: BACKUP_FOLDER/CFG and the ending of a backup, or
+ * CFG_stopped and the ending if that is another run's file. backup: the last one that this run
+ * loaded or saved, "" for none. -1: not known. */
+int amp_run_place(const char *cfg_path, const char *backup, const char *ending,
+                  char path[PATH_MAX]);
 
 /* For amp_step.stop: ends a run that has diverged, with the message and the name of the last good
  * weights. user: a session. */

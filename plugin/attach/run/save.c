@@ -1,7 +1,6 @@
-/* Decides whether a weights file is written, whether from a copy while training goes on, and
- * whether it gets a sidecar. It must not know in which order a pair of both is replaced
- * (core/files/checkpoint.c), the sidecar's contents (core/files/sidecar.c, resume.c), or what a
- * failed save means for the run (run.c).
+/* Decides whether a weights file is written, and whether it gets a sidecar. It must not know in
+ * which order a pair of both is replaced (core/files/checkpoint.c), the sidecar's contents
+ * (core/files/sidecar.c, resume.c), or what a failed save means for the run (run.c).
  *
  * Darknet still writes the weights itself: its format stays its own. But it checks no write and
  * ends the program with status 0 if it cannot open the file, so it gets the name of a temporary
@@ -13,7 +12,6 @@
 #include "plugin/attach/device.h"
 #include "plugin/attach/session.h"
 #include "plugin/attach/interposed.h"
-#include "plugin/core/files/background.h"
 #include "plugin/core/files/checkpoint.h"
 #include "plugin/core/host.h"
 #include "plugin/core/net/weights_file.h"
@@ -23,7 +21,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,7 +46,6 @@ struct weights {
     char name[PATH_MAX + 1];  /* as it was asked for, cut off where it is refused; "": none */
     char place[PATH_MAX + 1]; /* the file behind it if it is a link, which stays */
     uint64_t bytes;
-    int copy; /* a file in memory that has them already; -1: Darknet writes them from the network */
 };
 
 /* What one save writes: weights, their sidecar, and their moving average beside them. */
@@ -58,7 +54,6 @@ struct writing {
     struct weights weights, average;
     bool pair;
     struct amp_run_state state;
-    void (*failed)(const char *err); /* it is written while training goes on; else NULL */
 };
 
 /* Darknet ends the program, with status 0, if it cannot open a file. So this tries first. */
@@ -82,10 +77,8 @@ static void report_saved(const char *name)
 static int write_weights(struct amp_session *s, const struct weights *w, struct amp_whole_file *f,
                          struct amp_file_id *id, char *err, size_t err_size)
 {
-    if (w->copy >= 0 ? amp_whole_fill(f, w->copy, err, err_size)
-                     : check_opens(f->temp, w->name, err, err_size))
-        return -1;
-    if (w->copy < 0) AMP_REAL(save_weights)(s->net, f->temp);
+    if (check_opens(f->temp, w->name, err, err_size)) return -1;
+    AMP_REAL(save_weights)(s->net, f->temp);
     if (amp_file_identify(f->temp, id, err, err_size)) return -1;
     if (id->bytes == w->bytes) return 0;
     snprintf(err, err_size,
@@ -94,22 +87,17 @@ static int write_weights(struct amp_session *s, const struct weights *w, struct 
     return -1;
 }
 
-/* Darknet writes the averages as it writes weights: they stand in their place meanwhile. */
-static int swap_averages(const struct weights *w, struct amp_session *s, char *err, size_t err_size)
-{
-    return w->copy < 0 ? amp_session_swap_averages(s, err, err_size) : 0;
-}
-
-/* Whole, but without a sidecar: momentum and loss scale are of the weights. */
+/* Whole, but without a sidecar: momentum and loss scale are of the weights. Darknet writes the
+ * averages as it writes weights: they stand in their place meanwhile. */
 static int write_average(struct amp_session *s, const struct weights *w, char *err, size_t err_size)
 {
     struct amp_whole_file f = {.fd = -1};
     struct amp_file_id id;
-    if (swap_averages(w, s, err, err_size)) return -1;
+    if (amp_session_swap_averages(s, err, err_size)) return -1;
     int failed =
         amp_whole_begin(&f, w->place, err, err_size) || write_weights(s, w, &f, &id, err, err_size);
     /* The first one had the memory for it. */
-    if (swap_averages(w, s, err, err_size)) amp_fail(err);
+    if (amp_session_swap_averages(s, err, err_size)) amp_fail(err);
     failed = failed || amp_checkpoint_place(&f, NULL, err, err_size);
     amp_whole_drop(&f);
     if (!failed) report_saved(w->name);
@@ -130,7 +118,7 @@ static int write_sidecar(const struct writing *w, struct amp_whole_file *f,
 }
 
 /* Both temporary files are complete before either is put in place. */
-static int write_all(struct writing *w, char *err, size_t err_size)
+static int write_all(const struct writing *w, char *err, size_t err_size)
 {
     struct amp_whole_file weights = {.fd = -1}, sidecar = {.fd = -1};
     struct amp_file_id id;
@@ -142,127 +130,32 @@ static int write_all(struct writing *w, char *err, size_t err_size)
     amp_whole_drop(&sidecar);
     if (failed) return -1;
     report_saved(w->weights.name);
-    snprintf(w->s->last_good, sizeof w->s->last_good, "%s", w->weights.name);
+    snprintf(w->s->last_good, sizeof w->s->last_good, "%.*s", PATH_MAX - 1, w->weights.name);
     return *w->average.name ? write_average(w->s, &w->average, err, err_size) : 0;
-}
-
-/* ---- from a copy, while training goes on ---- */
-
-static int copy_weights(struct amp_session *s, struct weights *w, char *err, size_t err_size)
-{
-    char path[AMP_MEMORY_PATH_SIZE];
-    struct stat info;
-    int copy = amp_memory_file(path);
-    if (copy < 0) {
-        snprintf(err, err_size, "no file in memory: %s", strerror(errno));
-        return -1;
-    }
-    if (!check_opens(path, "the file in memory", err, err_size)) {
-        AMP_REAL(save_weights)(s->net, path);
-        if (!fstat(copy, &info) && (uint64_t)info.st_size == w->bytes) {
-            w->copy = copy;
-            return 0;
-        }
-        snprintf(err, err_size, "the file in memory ends early (ulimit -f, or memory ended)");
-    }
-    close(copy);
-    return -1;
-}
-
-static int copy_average(struct amp_session *s, struct weights *w, char *err, size_t err_size)
-{
-    if (amp_session_swap_averages(s, err, err_size)) return -1;
-    int failed = copy_weights(s, w, err, err_size);
-    if (amp_session_swap_averages(s, err, err_size)) amp_fail(err);
-    return failed;
-}
-
-static int copy_state(struct writing *w, char *err, size_t err_size)
-{
-    int failed = w->pair && amp_run_state_detach(w->s, &w->state);
-    if (failed) snprintf(err, err_size, "no memory");
-    return failed;
-}
-
-static void drop_copy(struct weights *w)
-{
-    if (w->copy >= 0) close(w->copy);
-    w->copy = -1;
-}
-
-/* All that is written. Half of the free memory stays free: what is promised is not always there. */
-static int copy_all(struct writing *w, char *err, size_t err_size)
-{
-    uint64_t free_bytes = amp_free_memory();
-    uint64_t bytes = w->weights.bytes * (*w->average.name ? 2 : 1) +
-                     (w->pair ? amp_run_state_bytes(w->s, &w->state) : 0);
-    if (bytes > free_bytes / 2) {
-        snprintf(err, err_size,
-                 "it takes %" PRIu64 " MiB, more than half of the %" PRIu64 " MiB that are free",
-                 bytes >> 20, free_bytes >> 20);
-        return -1;
-    }
-    if (!copy_weights(w->s, &w->weights, err, err_size) &&
-        (!*w->average.name || !copy_average(w->s, &w->average, err, err_size)) &&
-        !copy_state(w, err, err_size))
-        return 0;
-    drop_copy(&w->weights);
-    drop_copy(&w->average);
-    return -1;
-}
-
-static void free_writing(struct writing *w)
-{
-    drop_copy(&w->weights);
-    drop_copy(&w->average);
-    amp_run_state_free(w->s, &w->state);
-    free(w);
-}
-
-/* After a save that failed the next backup is due at once. */
-static int try_to_write(struct writing *w, char *err, size_t err_size)
-{
-    int failed = write_all(w, err, err_size);
-    if (failed) w->s->backup_due = 0;
-    return failed;
-}
-
-static void write_in_background(void *writing)
-{
-    struct writing *w = writing;
-    char err[AMP_SAVE_ERR_SIZE];
-    if (try_to_write(w, err, sizeof err)) w->failed(err);
-    free_writing(w);
-}
-
-/* False: it is written by the thread that trains. */
-static bool goes_on_in_background(struct writing *w)
-{
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    char why[AMP_SAVE_ERR_SIZE] = "no thread";
-    if (!w->failed) return false;
-    amp_background_make_room(); /* so that there are two copies at most */
-    if (!copy_all(w, why, sizeof why) && amp_background_start(write_in_background, w)) return true;
-    if (!atomic_flag_test_and_set(&told))
-        fprintf(stderr,
-                "darknet-amp: %s cannot be saved from a copy (%s): training waits until it is "
-                "written\n",
-                w->weights.name, why);
-    return false;
 }
 
 /* ---- whether a backup is due ---- */
 
-/* A backup is there: when the next one of its name is due. */
-static void postpone(struct amp_session *s)
+/* Saves then take at most 1 % of the time. */
+enum { TIMES_A_SAVE = 100 };
+
+/* A backup is there, which took so long; 0: it was loaded. The next one of its name waits. */
+static void postpone(struct amp_session *s, double seconds)
 {
-    s->backup_due = s->log.iterations + s->options.backup_every;
+    s->backup_due.iteration = s->log.iterations + s->options.backup_every;
+    s->backup_due.time = amp_clock_seconds() + TIMES_A_SAVE * seconds;
+}
+
+static bool has_waited(const struct amp_session *s)
+{
+    return s->options.backup_every == AMP_COUNT_AUTO ? amp_clock_seconds() >= s->backup_due.time
+                                                     : s->log.iterations >= s->backup_due.iteration;
 }
 
 /* Other files, a first backup, and those of programs that do not train always are. */
 bool amp_save_is_due(const struct amp_session *s, const char *name)
 {
-    return !s->log.iterations || strcmp(name, s->backup) || s->log.iterations >= s->backup_due;
+    return !s->log.iterations || strcmp(name, s->backup) || has_waited(s);
 }
 
 /* ---- a save ---- */
@@ -280,14 +173,17 @@ static bool has_average(const struct amp_session *s)
     return s->kept && s->options.rules.ema_alpha > 0;
 }
 
-/* NAME_ema.weights beside NAME.backup and NAME.weights. */
+/* NAME_ema.weights beside NAME.backup, NAME_last.weights and NAME.weights. */
 static int name_average(struct weights *w, const struct amp_session *s, const char *name, char *err,
                         size_t err_size)
 {
     char path[PATH_MAX];
     bool backup = amp_weights_is_backup(name);
     if (!has_average(s) || !(backup || amp_weights_is_final(name))) return 0;
-    size_t stem = strlen(name) - strlen(backup ? ".backup" : ".weights");
+    bool is_last = backup && !strcmp(strrchr(name, '.'), ".weights");
+    size_t stem = strlen(name) - strlen(is_last  ? AMP_WEIGHTS_LAST
+                                        : backup ? ".backup"
+                                                 : ".weights");
     if (snprintf(path, sizeof path, "%.*s_ema.weights", (int)stem, name) >= PATH_MAX) {
         snprintf(err, err_size, "%s: the name is too long for the average beside it", name);
         return -1;
@@ -308,27 +204,15 @@ static bool in_a_step(const struct amp_session *s, const char *name)
 }
 
 /* Takes the state. */
-static int save(struct amp_session *s, const char *name, struct amp_run_state state,
-                void (*failed)(const char *err), char *err, size_t err_size)
+static int save(struct amp_session *s, const char *name, struct amp_run_state state, char *err,
+                size_t err_size)
 {
-    struct writing *w = amp_allocate(1, sizeof *w);
-    *w = (struct writing){.s = s,
-                          .weights.copy = -1,
-                          .average.copy = -1,
-                          .pair = wants_sidecar(s, name) && !in_a_step(s, name),
-                          .state = state,
-                          .failed = failed};
-    if (!w->pair) {
-        amp_run_state_free(s, &state);
-        memset(&w->state, 0, sizeof w->state);
-    }
-    name_weights(&w->weights, s, name);
-    int nameless = name_average(&w->average, s, name, err, err_size);
-    if (amp_weights_is_backup(name)) postpone(s);
-    if (goes_on_in_background(w)) return nameless;
-    amp_background_wait();
-    int unwritten = try_to_write(w, err, err_size);
-    free_writing(w);
+    struct writing w = {
+        .s = s, .pair = wants_sidecar(s, name) && !in_a_step(s, name), .state = state};
+    name_weights(&w.weights, s, name);
+    int nameless = name_average(&w.average, s, name, err, err_size);
+    int unwritten = write_all(&w, err, err_size);
+    amp_run_state_free(s, &w.state);
     return unwritten ? -1 : nameless;
 }
 
@@ -378,8 +262,7 @@ static bool is_suspect(const struct amp_session *s, const char *name, char *err,
 /* Resume first: state of a sidecar that no training pass has taken up yet belongs into the file.
  * The name of a backup is noted even if the save failed: it is this run's name, also for a later
  * signal. */
-enum amp_save_result amp_save(struct amp_session *s, const char *name,
-                              void (*failed)(const char *err), char *err, size_t err_size)
+enum amp_save_result amp_save(struct amp_session *s, const char *name, char *err, size_t err_size)
 {
     double began = amp_clock_seconds();
     amp_gpu_use(s);
@@ -388,11 +271,13 @@ enum amp_save_result amp_save(struct amp_session *s, const char *name,
     bool diverged = has_diverged(s, &state, name, err, err_size);
     bool refused = diverged || is_suspect(s, name, err, err_size);
     if (refused) amp_run_state_free(s, &state);
-    refused = refused || save(s, name, state, failed, err, err_size);
+    refused = refused || save(s, name, state, err, err_size);
     if (diverged) return AMP_SAVE_DIVERGED;
     if (amp_weights_is_backup(name)) {
+        double seconds = amp_clock_seconds() - began;
         snprintf(s->backup, sizeof s->backup, "%s", name);
-        amp_log_saved(&s->log, amp_clock_seconds() - began);
+        if (s->options.backup_every != AMP_COUNT_AUTO) amp_log_saved(&s->log, seconds);
+        if (!refused) postpone(s, seconds); /* else the next one is due at once */
     }
     return refused ? AMP_SAVE_FAILED : AMP_SAVED;
 }
@@ -424,21 +309,20 @@ int amp_save_whole(network *net, const char *path, unsigned long long bytes, cha
     struct amp_session *s = amp_session_of(net->layers);
     if (amp_group_rank()) return 0; /* rank 0 saves for all */
     if (s) amp_gpu_use(s);
-    return s ? save(s, path, amp_run_state_of(s), NULL, err, err_size)
+    return s ? save(s, path, amp_run_state_of(s), err, err_size)
              : save_stock(net, path, bytes, err, err_size);
 }
 
 int amp_save_averages(network *net, const char *path, char *err, unsigned long err_size)
 {
     struct amp_session *s = amp_session_of(net->layers);
-    struct weights average = {.copy = -1};
+    struct weights average;
     if (!s || !has_average(s)) {
         snprintf(err, err_size, "%s: the network has no moving average", path);
         return -1;
     }
     if (amp_group_rank()) return 0; /* rank 0 saves for all */
     amp_gpu_use(s);
-    amp_background_wait();
     name_weights(&average, s, path);
     return write_average(s, &average, err, err_size);
 }
@@ -453,7 +337,6 @@ int amp_load(struct amp_session *s, const char *name, char *err, size_t err_size
 {
     char path[PATH_MAX], warning[AMP_SAVE_ERR_SIZE], what[100];
     struct amp_checkpoint found;
-    amp_background_wait();
     amp_gpu_use(s);
     struct amp_run_state state = amp_run_state_of(s);
     const char *place = amp_weights_behind(name, path);
@@ -471,7 +354,7 @@ int amp_load(struct amp_session *s, const char *name, char *err, size_t err_size
     if (amp_weights_is_backup(name)) {
         snprintf(s->backup, sizeof s->backup, "%s", name);
         snprintf(s->last_good, sizeof s->last_good, "%s", name);
-        postpone(s);
+        postpone(s, 0);
     }
     state = amp_run_state_of(s);
     bool spoilt = amp_run_is_spoilt(s, &state, what, sizeof what);

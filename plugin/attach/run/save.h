@@ -18,12 +18,8 @@ enum amp_save_result {
 /* Whether the file is to be written: not a backup that follows the one of this name too soon for
  * amp_backup_every. */
 bool amp_save_is_due(const struct amp_session *, const char *path);
-/* err: why it was not saved. failed NULL: the files are in place when this returns. Else they may
- * still be written then, from a copy, while training goes on (AMP_SAVED); if that fails, failed is
- * called on another thread. Whatever ends a run, loads or saves waits for them
- * (plugin/core/files/background.h). */
-enum amp_save_result amp_save(struct amp_session *, const char *path,
-                              void (*failed)(const char *err), char *err, size_t err_size);
+/* err: why it was not saved. */
+enum amp_save_result amp_save(struct amp_session *, const char *path, char *err, size_t err_size);
 /* 0, or -1 with text in err: the weights are not finite. */
 int amp_load(struct amp_session *, const char *path, char *err, size_t err_size);
 /* For both errors. */
@@ -49,19 +45,11 @@ int amp_session_swap_averages(struct amp_session *, char *err, size_t err_size);
 struct amp_run_state {
     struct amp_owned host; /* Darknet's arrays; copies on the host if Darknet's are on a device */
     struct amp_run run;    /* points into host */
-    float *copies;         /* on the host of arrays on the host; NULL: none */
-    enum amp_format *demoted; /* NULL: run has the session's own */
 };
 
 /* Free with amp_run_state_free. */
 struct amp_run_state amp_run_state_of(const struct amp_session *);
 void amp_run_state_free(const struct amp_session *, struct amp_run_state *);
-/* Copies what a sidecar has of it, so that training may go on; the weights are no longer there. -1:
- * no memory, nothing has changed. */
-int amp_run_state_detach(const struct amp_session *, struct amp_run_state *);
-/* How many bytes that takes. */
-size_t amp_run_state_bytes(const struct amp_session *, const struct amp_run_state *);
-
 /* True if training cannot go on. what: the array that is not finite. */
 bool amp_run_is_spoilt(const struct amp_session *, const struct amp_run_state *, char *what,
                        size_t size);

@@ -87,7 +87,7 @@ void amp_stock_begin(network *net)
     if (!s) return;
     if (trains) {
         amp_stock_give_up();
-    } else if (!amp_run_place(s->cfg, s->backup, path)) {
+    } else if (!amp_run_place(s->cfg, s->backup, ".backup", path)) {
         trains = net;
         amp_run_take_signals(true);
     }
@@ -125,7 +125,7 @@ void amp_stock_obey(network *net)
     size_t iteration = amp_iterations_in(net, *net->seen);
     if (net->max_batches && iteration >= (size_t)net->max_batches)
         return; /* Darknet is about to write the final weights and end */
-    if (amp_run_place(s->cfg, s->backup, path)) return;
+    if (amp_run_place(s->cfg, s->backup, ".backup", path)) return;
     save(net, s->cfg, path);
     snprintf(message, sizeof message,
              "stopped by %s after iteration %zu. To go on from there, give the same command with "

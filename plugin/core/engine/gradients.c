@@ -156,7 +156,7 @@ static void watch_and_square(struct amp_graph *g)
     g->backend->conv_gradient_squares(g->context, g->of_pass, g->n_learning, &squares);
 }
 
-void amp_graph_watch_weight_gradients(struct amp_graph *g)
+void amp_graph_compute_weight_gradients(struct amp_graph *g)
 {
     if (g->squares)
         watch_and_square(g);

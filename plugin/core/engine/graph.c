@@ -164,7 +164,7 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
     amp_graph_report_tracer(g, layer, true, true);
     /* Outside the tracer's two calls: this time belongs to no single layer. */
     if (layer == g->plan->first_backward && weight_gradients_wait(g))
-        amp_graph_watch_weight_gradients(g);
+        amp_graph_compute_weight_gradients(g);
 }
 
 /* Copies all rolling statistics to rolling_saved, or back, in one call of the backend. */

@@ -165,9 +165,9 @@ void amp_graph_inspect(struct amp_graph *, bool on);
 /* From now on see gets every layer's output, delta and weight gradient, as FP32 on the host. NULL
  * ends that. Slow: every tensor is copied. */
 void amp_graph_observe(struct amp_graph *, amp_see_function *see, void *user);
-/* From now on at is called before and after every layer's part of a pass, and layers run one by
+/* From now on call is called before and after every layer's part of a pass, and layers run one by
  * one. NULL ends that. */
-void amp_graph_trace_layers(struct amp_graph *, amp_layer_function *at, void *user);
+void amp_graph_trace_layers(struct amp_graph *, amp_layer_function *call, void *user);
 /* Copies the inspected numbers, n words in each row. Rows of deltas belong to the last backward. */
 void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
 /* Whether layer has a delta that readers contribute to. */
@@ -245,8 +245,8 @@ void amp_graph_free_segments(struct amp_graph *);
 int amp_graph_alloc_gradients(struct amp_graph *, bool accumulate, char *err, size_t err_size);
 /* Gives every param its place in gradients and sums. */
 void amp_graph_place_gradients(struct amp_graph *);
-/* Watches all weight gradients of a pass, and squares them if wanted. */
-void amp_graph_watch_weight_gradients(struct amp_graph *);
+/* Computes and watches all weight gradients of a pass, and squares them if wanted. */
+void amp_graph_compute_weight_gradients(struct amp_graph *);
 /* Lists where the weight gradients of convolutions go. Call after the convolutions are made, and
  * again when the params have got other places. */
 void amp_graph_list_weight_gradients(struct amp_graph *);

@@ -112,9 +112,9 @@ void amp_graph_observe(struct amp_graph *g, amp_see_function *see, void *user)
     g->see_user = user;
 }
 
-void amp_graph_trace_layers(struct amp_graph *g, amp_layer_function *at, void *user)
+void amp_graph_trace_layers(struct amp_graph *g, amp_layer_function *call, void *user)
 {
-    g->trace = at;
+    g->trace = call;
     g->trace_user = user;
 }
 

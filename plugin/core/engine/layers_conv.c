@@ -197,8 +197,8 @@ static void backward_batchnorm(struct amp_graph *g, int i)
     enum ampk_activation activation = node->desc->activation;
     uint32_t *dy_watch = &node->watch[AMP_WATCH_DY], *db_watch = &node->watch[AMP_WATCH_DBIAS];
     struct ampk_batchnorm bn = batchnorm_of(g, node, true);
-    /* With two slopes the sign of the output follows from y, so no output had to be kept. */
-    const struct ampk_tensor *out = ampk_is_two_slopes(activation) ? NULL : &node->out;
+    /* Where backward finds all in y, no output had to be kept. */
+    const struct ampk_tensor *out = ampk_recomputes_input(activation) ? NULL : &node->out;
     if (pool)
         g->backend->bn_act_pool_backward(g->context, &node->y, &bn, activation, &pool->delta,
                                          pool->index, &node->dy, node->scales->grad,
@@ -224,6 +224,25 @@ static void backward_frozen_batchnorm(struct amp_graph *g, int i)
                                   &node->watch[AMP_WATCH_DBIAS]);
     g->backend->bn_act_forward(g->context, &node->y, &bn, AMPK_LINEAR, NULL, &node->dy, NULL,
                                &node->watch[AMP_WATCH_DY]);
+}
+
+static void no_sums(void *user, float *sums, size_t n)
+{
+    const struct amp_graph *g = user;
+    g->backend->fill_zero(g->context, sums, n * sizeof *sums);
+}
+
+/* The same where the activation's input is computed again from y: the operation of a layer that
+ * learns, without what the statistics add. */
+static void backward_frozen_again(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    const struct ampk_bn_peers constant = {no_sums, g};
+    struct ampk_batchnorm bn = batchnorm_of(g, node, false);
+    bn.peers = &constant;
+    g->backend->bn_act_backward(g->context, &node->y, NULL, &bn, node->desc->activation,
+                                &node->delta, &node->dy, node->scales->grad, node->biases->grad,
+                                &node->watch[AMP_WATCH_DY], &node->watch[AMP_WATCH_DBIAS]);
 }
 
 /* The whole backward of a layer without data gradient, in one operation. */
@@ -284,7 +303,10 @@ static void backward_layer(struct amp_graph *g, int i)
         backward_fused(g, i);
         return;
     }
-    if (node->desc->batch_normalize && node->plan->frozen)
+    bool frozen = node->desc->batch_normalize && node->plan->frozen;
+    if (frozen && ampk_is_gradient_of_input(node->desc->activation))
+        backward_frozen_again(g, i);
+    else if (frozen)
         backward_frozen_batchnorm(g, i);
     else if (node->desc->batch_normalize)
         backward_batchnorm(g, i);

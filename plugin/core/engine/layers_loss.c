@@ -9,6 +9,7 @@
  * the backend's operations have those. */
 #include "layers.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,12 +281,31 @@ const struct amp_executor amp_exec_softmax = {create_softmax, forward_softmax, b
 
 /* ---- yolo ---- */
 
-/* Darknet makes room for AMP_YOLO_TRUTHS labels whatever max= says, but its loss looks at no more
+/* What the backend is given with every pass. */
+struct yolo_options {
+    struct ampk_yolo_head head;
+    struct ampk_yolo_rules rules;
+};
+
+static struct ampk_yolo_rules describe_rules(const struct amp_yolo_desc *y)
+{
+    return (struct ampk_yolo_rules){.box_loss = (enum ampk_box_loss)y->box_loss,
+                                    .iou_thresh_kind = (enum ampk_box_loss)y->iou_thresh_kind,
+                                    .iou_thresh = y->iou_thresh,
+                                    .iou_normalizer = y->iou_normalizer,
+                                    .obj_normalizer = y->obj_normalizer,
+                                    .cls_normalizer = y->cls_normalizer,
+                                    .max_delta = y->max_delta > 0 ? y->max_delta : FLT_MAX,
+                                    .label_smooth_eps = y->label_smooth_eps,
+                                    .focal_loss = y->focal_loss,
+                                    .objectness_smooth = y->objectness_smooth};
+}
+
+/* Stock makes room for AMP_YOLO_TRUTHS labels whatever max= says, but its loss looks at no more
  * than max. */
 static struct ampk_yolo_head describe_yolo(const struct amp_graph *g, int i)
 {
     const struct amp_layer_desc *l = &g->net->layers[i];
-    int max = l->max_boxes;
     return (struct ampk_yolo_head){.boxes = l->num,
                                    .anchors = l->total,
                                    .classes = l->classes,
@@ -293,31 +313,42 @@ static struct ampk_yolo_head describe_yolo(const struct amp_graph *g, int i)
                                    .truth_thresh = l->loss.truth_thresh,
                                    .net_w = g->net->w,
                                    .net_h = g->net->h,
-                                   .truths = AMP_YOLO_TRUTHS,
-                                   .truths_used = max < AMP_YOLO_TRUTHS ? max : AMP_YOLO_TRUTHS};
+                                   .truths = l->truths,
+                                   .truths_used =
+                                       l->max_boxes < l->truths ? l->max_boxes : l->truths,
+                                   .scale_x_y = l->loss.yolo.scale_x_y,
+                                   .new_coords = l->loss.yolo.new_coords};
 }
 
 static int create_yolo(struct amp_graph *g, int i, char *err, size_t err_size)
 {
     const struct amp_loss_desc *l = &g->net->layers[i].loss;
-    struct ampk_yolo_head o = describe_yolo(g, i);
+    struct yolo_options o = {describe_yolo(g, i), describe_rules(&l->yolo)};
+    size_t classes = (size_t)o.head.classes * sizeof(float);
     int *map = NULL;
-    if (l->map && amp_class_map_read(g->net->cfg_path, l->map, &map, &o.map_size, err, err_size))
+    if (l->map &&
+        amp_class_map_read(g->net->cfg_path, l->map, &map, &o.head.map_size, err, err_size))
         return -1;
     const struct constant constants[] = {
-        {l->anchor_sizes, 2 * (size_t)o.anchors * sizeof(float), (const void **)&o.anchor_sizes},
-        {l->mask, (size_t)o.boxes * sizeof(int), (const void **)&o.mask},
-        {map, (size_t)o.map_size * sizeof(int), (const void **)&o.map},
+        {l->anchor_sizes, 2 * (size_t)o.head.anchors * sizeof(float),
+         (const void **)&o.head.anchor_sizes},
+        {l->mask, (size_t)o.head.boxes * sizeof(int), (const void **)&o.head.mask},
+        {map, (size_t)o.head.map_size * sizeof(int), (const void **)&o.head.map},
+        {l->yolo.class_multipliers, classes, (const void **)&o.rules.class_multipliers},
     };
-    int result = copy_constants(g, i, constants, 3, err, err_size);
+    int result = copy_constants(g, i, constants, 4, err, err_size);
     free(map);
-    return result ? -1 : keep_options(g, i, &o, sizeof o, err, err_size);
+    if (result || keep_options(g, i, &o, sizeof o, err, err_size)) return -1;
+    struct yolo_options *kept = g->nodes[i].options;
+    if (l->yolo.own_rules) kept->head.rules = &kept->rules;
+    return 0;
 }
 
 static void forward_yolo(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
-    const struct ampk_yolo_head *o = node->options;
+    const struct yolo_options *options = node->options;
+    const struct ampk_yolo_head *o = &options->head;
     struct ampk_tensor x = loss_input(g, i);
     g->backend->yolo_forward(g->context, o, &x, &node->out, &node->watch[AMP_WATCH_OUT]);
     if (loss_wanted(g, i))

@@ -225,8 +225,9 @@ const struct amp_executor amp_exec_reorg = {.forward = forward_reorg, .backward 
 
 /* ---- route ----
  *
- * Concatenation of channels, or of flat vectors where the images differ in size. A source whose
- * output or delta is a slice of the route's (plan.h) needs no copy. */
+ * Concatenation of channels, or of flat vectors where the images differ in size; with groups, of
+ * one group of every source's channels. A source whose output or delta is a slice of the route's
+ * (plan.h) needs no copy. */
 
 /* The part of the route's output or delta that belongs to one source and begins at `first`: at this
  * channel, or, if the route is flat, at this element of every image. */
@@ -249,18 +250,36 @@ static bool is_slice(const struct amp_graph *g, int i, int k, bool delta)
     return s >= 0 && source->route == i && (source->delta_slice || !delta);
 }
 
+/* Of a source, or its delta, the channels that the route takes. */
+static struct ampk_tensor taken_of(const struct amp_layer_desc *l, const struct ampk_tensor *source)
+{
+    if (l->groups <= 1) return *source;
+    int channels = source->c / l->groups;
+    return ampk_slice(source, l->group_id * channels, channels);
+}
+
 static void forward_route(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
     int first = 0;
     for (int k = 0; k < node->desc->n_sources; k++) {
-        const struct ampk_tensor *x = amp_graph_source(g, i, k);
-        struct ampk_tensor part = part_of(g, i, &node->out, first, x);
+        struct ampk_tensor x = taken_of(node->desc, amp_graph_source(g, i, k));
+        struct ampk_tensor part = part_of(g, i, &node->out, first, &x);
         /* The source has already written a slice. */
         if (!is_slice(g, i, k, false))
-            g->backend->convert(g->context, x, &part, false, &node->watch[AMP_WATCH_OUT]);
+            g->backend->convert(g->context, &x, &part, false, &node->watch[AMP_WATCH_OUT]);
         first += part.c;
     }
+}
+
+/* The gradient of a source is 0 in the channels that the route does not take. */
+static void contribute(struct amp_graph *g, const struct amp_layer_desc *l,
+                       const struct ampk_tensor *part, const struct amp_contribution *c)
+{
+    struct ampk_tensor dx = taken_of(l, c->dx);
+    size_t bytes = (size_t)c->dx->n * c->dx->image_stride * ampk_dtype_bytes(c->dx->dtype);
+    if (l->groups > 1 && !c->accumulate) g->backend->fill_zero(g->context, c->dx->data, bytes);
+    g->backend->convert(g->context, part, &dx, c->accumulate, c->watch);
 }
 
 static void backward_route(struct amp_graph *g, int i)
@@ -268,13 +287,14 @@ static void backward_route(struct amp_graph *g, int i)
     struct amp_node *node = &g->nodes[i];
     int first = 0;
     for (int k = 0; k < node->desc->n_sources; k++) {
-        struct ampk_tensor part = part_of(g, i, &node->delta, first, amp_graph_source(g, i, k));
+        struct ampk_tensor x = taken_of(node->desc, amp_graph_source(g, i, k));
+        struct ampk_tensor part = part_of(g, i, &node->delta, first, &x);
         first += part.c;
         /* The source reads its part of this delta directly. */
         if (is_slice(g, i, k, true)) continue;
         struct amp_contribution c;
         if (!amp_contribution_begin(g, i, k, &c)) continue;
-        g->backend->convert(g->context, &part, c.dx, c.accumulate, c.watch);
+        contribute(g, node->desc, &part, &c);
         amp_contribution_end(g, &c);
     }
 }

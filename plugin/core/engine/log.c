@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "plugin/core/read/json.h"
 #include "plugin/core/read/text.h"
 #include "plugin/core/host.h"
 #include "tensors.h"
@@ -114,8 +115,8 @@ static void print_saving(const struct amp_log *log, double seconds)
 {
     if (seconds > 0 && log->saved > SAVING_TOO_LONG * seconds)
         fprintf(log->out,
-                "mixed precision: %sbackups held up training for %.1f %% of the time; a larger "
-                "amp_backup_every leaves out more of them\n",
+                "mixed precision: %sbackups held up training for %.1f %% of the time; "
+                "amp_backup_every=auto or a larger one leaves out more of them\n",
                 log->who, 100 * log->saved / seconds);
 }
 
@@ -141,6 +142,9 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
     if (from->redone || from->skipped)
         fprintf(log->out, " (%lld and %lld with the runs before)", (long long)s->redone,
                 (long long)s->skipped);
+    if (log->replaced && log->replaced())
+        fprintf(log->out, "; %lld images that could not be decoded replaced by others",
+                log->replaced());
     if (log->clips) fprintf(log->out, "; gradients of %lld steps clipped", (long long)log->clipped);
     fputc('\n', log->out);
     print_waiting(log, seconds);
@@ -268,16 +272,10 @@ void amp_log_scale(struct amp_log *log, const char *why, double old_scale, doubl
             amp_scale_text(old_scale, from), amp_scale_text(new_scale, to), why);
 }
 
-/* h:mm:ss, rounded to seconds. */
-static void print_left(FILE *f, double seconds)
-{
-    long s = (long)(seconds + 0.5);
-    fprintf(f, "%ld:%02ld:%02ld left", s / 3600, s / 60 % 60, s % 60);
-}
-
 static void print_progress(struct amp_log *log, const struct amp_scaler *s, double time)
 {
-    char scale[32];
+    char scale[32], duration[32], loss[32] = "lost";
+    if (isfinite(log->loss)) snprintf(loss, sizeof loss, "%.4g", log->loss);
     /* Speed since the last progress line, not since the start: it shows changes. */
     double per_iteration = (time - log->window_start) / (double)log->window_iterations;
     double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
@@ -286,12 +284,11 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
     /* The line is printed in pieces; no other thread may print between them. */
     flockfile(log->out);
     fprintf(log->out,
-            "mixed precision: %zu/%zu (%.1f %%), %.1f images/s, loss %.4g, scale %s, %lld redone, "
+            "mixed precision: %zu/%zu (%.1f %%), %.1f images/s, loss %s, scale %s, %lld redone, "
             "%lld skipped, ",
-            log->iteration, log->total, share, log->images_per_iteration / per_iteration, log->loss,
+            log->iteration, log->total, share, log->images_per_iteration / per_iteration, loss,
             amp_scale_text(s->scale, scale), (long long)s->redone, (long long)s->skipped);
-    print_left(log->out, per_iteration * (double)left);
-    fputc('\n', log->out);
+    fprintf(log->out, "%s left\n", amp_duration_text(per_iteration * (double)left, duration));
     funlockfile(log->out);
     log->last_progress = log->window_start = time;
     log->window_iterations = 0;
@@ -303,31 +300,39 @@ bool amp_log_wants_layers(const struct amp_log *log, size_t iteration)
     return log->json && log->layers_every && iteration % (size_t)log->layers_every == 0;
 }
 
-/* Nine digits give back the same float. */
-static void print_number(FILE *f, const char *key, double value)
+/* Every line of amp_log. */
+static struct amp_json begin_line(struct amp_log *log, size_t iteration)
 {
-    fprintf(f, ", \"%s\": ", key);
-    amp_json_number(f, value, 9);
+    struct amp_json j = {.out = log->json, .digits = AMP_JSON_FLOAT};
+    amp_json_begin(&j, NULL, '{');
+    amp_json_put(&j, "iteration", "%zu", iteration);
+    return j;
 }
 
-static void write_layers(FILE *f, const struct amp_numbers *numbers)
+static void write_layers(struct amp_json *j, const struct amp_numbers *numbers)
 {
+    if (!numbers->n_layers) return;
+    amp_json_begin(j, "layers", '[');
     for (int i = 0; i < numbers->n_layers; i++) {
         const struct amp_layer_numbers *l = &numbers->layers[i];
-        fprintf(f, "%s{\"layer\": %d, \"type\": \"%s\", \"format\": \"%s\"",
-                i ? ", " : ", \"layers\": [", i, l->type, l->format);
-        print_number(f, "out_max", l->out_max);
-        print_number(f, "delta_max", l->delta_max);
-        print_number(f, "delta_zero", l->delta_zero);
-        fputc('}', f);
+        amp_json_begin(j, NULL, '{');
+        amp_json_put(j, "layer", "%d", i);
+        amp_json_string(j, "type", l->type);
+        amp_json_string(j, "format", l->format);
+        amp_json_number(j, "out_max", l->out_max);
+        amp_json_number(j, "delta_max", l->delta_max);
+        amp_json_number(j, "delta_zero", l->delta_zero);
+        amp_json_end(j, '}');
     }
-    if (numbers->n_layers) fputc(']', f);
+    amp_json_end(j, ']');
 }
 
 /* Puts what was written into the file at once, so that a reader can follow the run. After an error
  * the file is given up: a full disk must not end a training. */
-static void flush_json(struct amp_log *log)
+static void end_line(struct amp_log *log, struct amp_json *j)
 {
+    amp_json_end(j, '}');
+    fputc('\n', log->json);
     if (!fflush(log->json)) return;
     fprintf(log->out, "mixed precision: amp_log can no longer be written: %s\n", strerror(errno));
     fclose(log->json);
@@ -342,24 +347,23 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
     bool begins = log->json_is_own && log->iteration == 1 && log->iterations == 1;
     bool emptied = begins && !ftruncate(fileno(log->json), 0);
     (void)emptied; /* an error here shows in the writing too */
-    fprintf(log->json, LINE_BEGINS "%zu", log->iteration);
-    print_number(log->json, "loss", log->loss);
-    print_number(log->json, "loss_scale", s->scale);
-    fprintf(log->json, ", \"redone\": %lld, \"skipped\": %lld", (long long)s->redone,
-            (long long)s->skipped);
-    print_number(log->json, "seconds", seconds);
-    print_number(log->json, "loading_seconds", log->waiting);
+    struct amp_json j = begin_line(log, log->iteration);
+    amp_json_number(&j, "loss", log->loss);
+    amp_json_number(&j, "loss_scale", s->scale);
+    amp_json_put(&j, "redone", "%lld", (long long)s->redone);
+    amp_json_put(&j, "skipped", "%lld", (long long)s->skipped);
+    amp_json_number(&j, "seconds", seconds);
+    amp_json_number(&j, "loading_seconds", log->waiting);
     if (log->exchanges) {
-        print_number(log->json, "wait_seconds", log->for_others);
-        print_number(log->json, "reduce_seconds", log->reducing);
-        fprintf(log->json, ", \"slowest_rank\": %d, \"exchanged_bytes\": %llu", log->slowest,
-                (unsigned long long)log->exchanged);
+        amp_json_number(&j, "wait_seconds", log->for_others);
+        amp_json_number(&j, "reduce_seconds", log->reducing);
+        amp_json_put(&j, "slowest_rank", "%d", log->slowest);
+        amp_json_put(&j, "exchanged_bytes", "%llu", (unsigned long long)log->exchanged);
     }
-    print_number(log->json, "grad_norm", numbers->grad_norm);
-    if (log->clips) fprintf(log->json, ", \"clipped\": %lld", (long long)numbers->clipped);
-    write_layers(log->json, numbers);
-    fputs("}\n", log->json);
-    flush_json(log);
+    amp_json_number(&j, "grad_norm", numbers->grad_norm);
+    if (log->clips) amp_json_put(&j, "clipped", "%lld", (long long)numbers->clipped);
+    write_layers(&j, numbers);
+    end_line(log, &j);
 }
 
 void amp_log_step(struct amp_log *log, const struct amp_scaler *s)
@@ -426,6 +430,28 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     if (!log->place && time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
 }
 
+/* With Darknet's arithmetic. */
+static float add_to_average(struct amp_log *log, float loss)
+{
+    if (!log->averages) log->average = loss;
+    log->averages = true;
+    log->average = (float)((double)log->average * .9 + (double)loss * .1);
+    return loss;
+}
+
+float amp_log_tell(struct amp_log *log, float loss)
+{
+    if (isfinite(log->loss) && isfinite(loss)) return add_to_average(log, loss);
+    float told = log->averages ? log->average : -1;
+    if (!log->place)
+        fprintf(log->out,
+                "mixed precision: iteration %zu: its loss is lost, since a value in it is not "
+                "finite; Darknet's line shows %g, %s\n",
+                log->iteration, (double)told,
+                log->averages ? "the average of the losses before" : "as there was no loss before");
+    return told;
+}
+
 void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50, double map75,
                             double map, double seconds)
 {
@@ -435,12 +461,14 @@ void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50,
     log->window_start += seconds;
     log->started += seconds;
     if (!log->json) return;
-    fprintf(log->json, LINE_BEGINS "%zu, \"evaluation\": {\"seconds\": %.9g", iteration, seconds);
-    print_number(log->json, "map50", map50);
-    print_number(log->json, "map75", map75);
-    print_number(log->json, "map", map);
-    fputs("}}\n", log->json);
-    flush_json(log);
+    struct amp_json j = begin_line(log, iteration);
+    amp_json_begin(&j, "evaluation", '{');
+    amp_json_number(&j, "seconds", seconds);
+    amp_json_number(&j, "map50", map50);
+    amp_json_number(&j, "map75", map75);
+    amp_json_number(&j, "map", map);
+    amp_json_end(&j, '}');
+    end_line(log, &j);
 }
 
 /* ---- numbers of layers ---- */

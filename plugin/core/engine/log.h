@@ -50,12 +50,16 @@ struct amp_log {
     enum amp_verdict last_verdict;
     int64_t repeats;
     double repeat_scale;
-    double loss;
+    double loss;   /* of the last iteration; NAN: lost */
+    bool averages; /* average is that of a loss at least */
+    float average; /* of the losses told, as Darknet's trainers smooth them */
     size_t iteration, total;
     double waiting, waited; /* seconds for images: in this iteration, in the run */
     double saving, saved; /* seconds that backups held up training: in this iteration, in the run */
-    const char *feeding;  /* what would shorten the waiting; NULL: nothing is known */
-    bool exchanges;       /* with other processes; in this iteration: */
+    long long (*replaced)(void); /* images that could not be decoded, and others took their place;
+                                    NULL: nobody counts */
+    const char *feeding;         /* what would shorten the waiting; NULL: nothing is known */
+    bool exchanges;              /* with other processes; in this iteration: */
     double for_others, reducing; /* seconds */
     int slowest;                 /* the process that the others waited for */
     uint64_t exchanged;          /* bytes of this process */
@@ -72,7 +76,8 @@ void amp_log_close(struct amp_log *, const struct amp_scaler *);
 void amp_log_step(struct amp_log *, const struct amp_scaler *);
 /* Training waited so long for the images of the coming iteration, which is part of its time. */
 void amp_log_waited(struct amp_log *, double seconds);
-/* A backup held up training so long, which is part of the time of the iteration to come. */
+/* A backup held up training so long, which is part of the time of the iteration to come. Not with
+ * amp_backup_every=auto, which needs no advice. */
 void amp_log_saved(struct amp_log *, double seconds);
 /* What this iteration's exchange with other processes took: seconds of waiting until all had come,
  * seconds of adding up, which process came last, and bytes of this one that were exchanged. */
@@ -98,6 +103,11 @@ bool amp_log_wants_layers(const struct amp_log *, size_t iteration);
 /* A step ended. */
 void amp_log_iteration(struct amp_log *, const struct amp_scaler *, size_t iteration, size_t total,
                        double loss, int images, const struct amp_numbers *);
+
+/* What Darknet is told of the last iteration, whose loss it prints and averages: the loss, or, if
+ * it is lost, Darknet's own average, which that leaves as it is, with a line that says so; -1, by
+ * which its trainers know that there is none, if no loss came before. Once per iteration. */
+float amp_log_tell(struct amp_log *, float loss);
 
 /* Writes an object of its own to the file: the measured precision of this iteration's weights.
  * seconds: time that the measurement took; it does not count as training time. */

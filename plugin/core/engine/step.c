@@ -432,11 +432,21 @@ void amp_step_hand_over(struct amp_step *s)
 /* Printed after AMP_SCALER_FLOOR_STOP skips in a row; "ten" is that number. */
 static const char *why_nothing_helps(const struct amp_scaler *s)
 {
+    static _Thread_local char text[200];
     if (!s->reduced) return "gradients are not finite, ten steps in a row";
     if (!s->dynamic)
         return "gradients overflow FP16 at the fixed loss_scale (loss_scale=dynamic would lower "
                "it), ten steps in a row";
-    return "gradients overflow FP16 even at the smallest loss scale, ten steps in a row";
+    if (s->min > 1)
+        snprintf(
+            text, sizeof text,
+            "gradients overflow FP16 at the smallest loss scale that loss_scale_min=%.0f allows "
+            "(lower loss_scale_min, 1 at least), ten steps in a row",
+            s->min);
+    else
+        snprintf(text, sizeof text,
+                 "gradients overflow FP16 even at the smallest loss scale, ten steps in a row");
+    return text;
 }
 
 /* Whether the run has diverged. A step that was skipped for a bad image says nothing about the run.

@@ -73,8 +73,8 @@ struct amp_step {
     int first_pass, last_pass;
     struct amp_finding found; /* in the pass at hand, before backward */
     bool poisoned;            /* a pass of this step failed for good */
-    bool sent; /* the peers have this process's sums with the gradients of the last backward; these
-                  are not in the sums yet */
+    bool sent; /* this process has sent its sums ahead; they include the last backward, which the
+                  sums here do not yet */
     bool cost_lost; /* this pass has an infinite or NaN cost; Darknet is told 0 */
     bool cause_is_scale;
     struct amp_fault fault;              /* why the step is poisoned */

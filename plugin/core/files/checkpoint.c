@@ -157,14 +157,14 @@ static bool ends_with(const char *name, const char *end)
 
 bool amp_weights_is_backup(const char *name)
 {
-    return ends_with(name, ".backup");
+    return ends_with(name, ".backup") || ends_with(name, AMP_WEIGHTS_LAST);
 }
 
 bool amp_weights_is_final(const char *name)
 {
     /* The subtraction may wrap for a shorter name; ends_with then returns before stem is used. */
     size_t stem = strlen(name) - strlen(".weights"), digits = 0;
-    if (!ends_with(name, ".weights")) return false;
+    if (!ends_with(name, ".weights") || amp_weights_is_backup(name)) return false;
     while (digits < stem && isdigit((unsigned char)name[stem - 1 - digits]))
         digits++;
     /* Numbered is NAME_123.weights. A name of digits alone, or digits without "_", is the user's
@@ -174,7 +174,8 @@ bool amp_weights_is_final(const char *name)
 
 bool amp_weights_is_numbered(const char *name)
 {
-    return ends_with(name, ".weights") && !amp_weights_is_final(name);
+    return ends_with(name, ".weights") && !amp_weights_is_final(name) &&
+           !amp_weights_is_backup(name);
 }
 
 const char *amp_weights_behind(const char *name, char path[PATH_MAX])

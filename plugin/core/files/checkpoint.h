@@ -39,7 +39,9 @@ void amp_checkpoint_find(const char *name, const struct amp_run *, struct amp_ch
 
 /* ---- what the name of a weights file says ---- */
 
-/* NAME.backup, which every save of a run replaces. */
+/* What AlexeyAB's Darknet calls a backup. */
+#define AMP_WEIGHTS_LAST "_last.weights"
+/* NAME.backup or NAME_last.weights, which every save of a run replaces. */
 bool amp_weights_is_backup(const char *name);
 /* Any NAME.weights but a numbered one: Darknet writes it when training is over. */
 bool amp_weights_is_final(const char *name);

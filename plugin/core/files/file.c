@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,23 +26,6 @@
 #define TEMP_DIGITS 16
 
 /* ---- checks ---- */
-
-/* With the effective user's rights, as open will use them. */
-const char *amp_file_unreadable(const char *path)
-{
-    struct stat info;
-    if (stat(path, &info)) return strerror(errno);
-    if (!S_ISREG(info.st_mode)) return "not a regular file";
-    return faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) ? strerror(errno) : NULL;
-}
-
-const char *amp_text_unreadable(const char *path)
-{
-    struct stat info;
-    const char *why = amp_file_unreadable(path);
-    if (why || stat(path, &info)) return why ? why : strerror(errno);
-    return info.st_size > 1 << 30 ? "larger than 1 GiB" : NULL;
-}
 
 /* Reserves the bytes in nameless files and flushes them. All files exist at once (hence the
  * recursion), since they must fit beside each other. Returns 0 or an errno. */
@@ -242,6 +224,30 @@ int amp_whole_begin(struct amp_whole_file *f, const char *path, char *err, size_
     return 0;
 }
 
+/* fclose closes its descriptor, and amp_whole_place needs one that is open. */
+FILE *amp_whole_stream(struct amp_whole_file *f, char *err, size_t err_size)
+{
+    int copy = dup(f->fd);
+    FILE *stream = copy < 0 ? NULL : fdopen(copy, "w");
+    if (!stream) fail(f->path, "cannot be written", err, err_size);
+    if (!stream && copy >= 0) close(copy);
+    return stream;
+}
+
+int amp_whole_end_stream(struct amp_whole_file *f, FILE *stream, char *err, size_t err_size)
+{
+    int cut_off = ferror(stream);
+    return fclose(stream) || cut_off ? fail(f->path, "cannot be written", err, err_size) : 0;
+}
+
+int amp_whole_try(const char *path, char *err, size_t err_size)
+{
+    struct amp_whole_file f = {.fd = -1};
+    int failed = amp_whole_begin(&f, path, err, err_size);
+    amp_whole_drop(&f);
+    return failed;
+}
+
 int amp_whole_flush(struct amp_whole_file *f, char *err, size_t err_size)
 {
     return fsync(f->fd) ? fail(f->temp, "cannot write", err, err_size) : 0;
@@ -289,11 +295,6 @@ static int copy_bytes(const char *from, int to)
     return failed ? -1 : 0;
 }
 
-int amp_whole_fill(struct amp_whole_file *f, int from, char *err, size_t err_size)
-{
-    return copy_rest(from, f->fd) ? fail(f->temp, "cannot write", err, err_size) : 0;
-}
-
 static int copy(const char *path, const char *other, char *err, size_t err_size)
 {
     struct amp_whole_file f;
@@ -311,15 +312,6 @@ int amp_whole_keep(const char *path, const char *other, char *err, size_t err_si
     if (unlink(other) && errno != ENOENT) return fail(other, "cannot be replaced", err, err_size);
     if (!link(path, other)) return 0;
     return copy(path, other, err, err_size);
-}
-
-/* ---- files in memory ---- */
-
-int amp_memory_file(char path[AMP_MEMORY_PATH_SIZE])
-{
-    int fd = memfd_create("weights", MFD_CLOEXEC);
-    snprintf(path, AMP_MEMORY_PATH_SIZE, "/proc/self/fd/%d", fd);
-    return fd;
 }
 
 /* ---- hashes ---- */

@@ -6,13 +6,9 @@
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* ---- checks ---- */
-
-/* NULL if it is a regular file that can be read, else the reason. */
-const char *amp_file_unreadable(const char *path);
-/* The same for a text file that is read line by line: at most 1 GiB. */
-const char *amp_text_unreadable(const char *path);
 
 /* Can these files (each of at least 1 byte) be written into this folder, all at once? Reserves
  * their bytes in files that have a name only while they are created. 0, or -1 with text in err,
@@ -44,8 +40,13 @@ struct amp_whole_file {
 /* Creates an empty file at .temp. It gets the access rights of the file that it will replace, if
  * there is one; that file must be writable. */
 int amp_whole_begin(struct amp_whole_file *, const char *path, char *err, size_t err_size);
-/* Appends what is left to read of another file. */
-int amp_whole_fill(struct amp_whole_file *, int from, char *err, size_t err_size);
+/* For printing into it; close it by amp_whole_end_stream before flush or place, also after an error
+ * of ours. NULL: err says why. */
+FILE *amp_whole_stream(struct amp_whole_file *, char *err, size_t err_size);
+/* -1: not all of it could be written. */
+int amp_whole_end_stream(struct amp_whole_file *, FILE *, char *err, size_t err_size);
+/* Whether the file can be written: begins it and drops it. */
+int amp_whole_try(const char *path, char *err, size_t err_size);
 /* Flushes what was written to the disk. */
 int amp_whole_flush(struct amp_whole_file *, char *err, size_t err_size);
 int amp_whole_place(struct amp_whole_file *, char *err, size_t err_size);
@@ -58,14 +59,6 @@ int amp_whole_keep(const char *path, const char *other, char *err, size_t err_si
 
 /* Flushes renames and removals in the folder of this file to the disk. */
 int amp_folder_flush(const char *path_in_it, char *err, size_t err_size);
-
-/* ---- files in memory ---- */
-
-#define AMP_MEMORY_PATH_SIZE 32
-
-/* An empty file in memory, which has no name and goes when it is closed. path: under which this
- * process opens it, if there is a /proc. -1: the system has none. */
-int amp_memory_file(char path[AMP_MEMORY_PATH_SIZE]);
 
 /* ---- hashes: whether a file is the one that was written ----
  *

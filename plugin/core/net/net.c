@@ -13,45 +13,48 @@ static int describe_net(struct describer *d, int w, int h)
 {
     struct amp_net_desc *net = d->net;
     if (amp_desc_check_integers(d)) return -1;
-    int batch = amp_desc_int(d, "batch", 1);
-    net->auto_subdivisions = amp_cfg_picks_subdivisions(d->cfg);
-    net->subdivisions = net->auto_subdivisions ? batch : amp_desc_int(d, "subdivisions", 1);
-    net->time_steps = amp_desc_int(d, "time_steps", 1);
+    int batch = amp_desc_int(d, "batch");
+    net->auto_subdivisions = amp_cfg_picks_subdivisions(d->complaints.cfg);
+    net->subdivisions = net->auto_subdivisions ? batch : amp_desc_int(d, "subdivisions");
+    net->time_steps = amp_desc_int(d, "time_steps");
     if (amp_desc_positive(d, "batch", batch) || amp_desc_positive(d, "time_steps", net->time_steps))
         return -1;
     /* As Darknet computes net->batch: the division drops a remainder. */
-    int64_t pass = (int64_t)(batch / net->subdivisions) * net->time_steps;
+    int images = batch / net->subdivisions;
+    if (images < 1 && net->dialect == AMP_DIALECT_FORK) images = 1;
+    int64_t pass = (int64_t)images * net->time_steps;
     if (pass > AMP_MAX_INTEGER)
-        return amp_desc_fail(d, amp_cfg_line(d->section, "batch"),
+        return amp_fail_line(&d->complaints, amp_cfg_line(d->section, "batch"),
                              "batch=%d with time_steps=%d: a pass of more than %d images", batch,
                              net->time_steps, AMP_MAX_INTEGER);
     net->batch = (int)pass;
     if (net->batch < 1)
-        return amp_desc_fail(
-            d, amp_cfg_line(d->section, "subdivisions"),
+        return amp_fail_line(
+            &d->complaints, amp_cfg_line(d->section, "subdivisions"),
             "batch=%d with subdivisions=%d leaves no image for a pass; allowed: " AMP_SUBDIVISIONS,
             batch, net->subdivisions);
-    net->max_batches = amp_desc_int(d, "max_batches", 0);
-    net->burn_in = amp_desc_int(d, "burn_in", 0);
-    net->adam = amp_desc_int(d, "adam", 0);
-    net->clip = (float)amp_cfg_float(d->section, "clip", 0);
+    net->max_batches = amp_desc_int(d, "max_batches");
+    net->burn_in = amp_desc_int(d, "burn_in");
+    net->adam = amp_desc_int(d, "adam");
+    net->clip = amp_desc_float(d, "clip");
     /* A size given by the caller stands for resize_network, which ignores the cfg's. */
-    net->w = w ? w : amp_desc_int(d, "width", 0);
-    net->h = h ? h : amp_desc_int(d, "height", 0);
-    net->c = amp_desc_int(d, "channels", 0);
+    net->w = w ? w : amp_desc_int(d, "width");
+    net->h = h ? h : amp_desc_int(d, "height");
+    net->c = amp_desc_int(d, "channels");
     if (amp_desc_product(d, net->w, net->h, net->c, &net->inputs)) return -1;
     int image = net->inputs;
     /* Only a net without an image, such as a recurrent one, uses inputs=. */
-    if (!w) net->inputs = amp_desc_int(d, "inputs", net->inputs);
+    if (!w) net->inputs = amp_cfg_int(d->section, "inputs", net->inputs);
     if (image && net->inputs != image)
-        return amp_desc_fail(
-            d, amp_cfg_line(d->section, "inputs"),
+        return amp_fail_line(
+            &d->complaints, amp_cfg_line(d->section, "inputs"),
             "inputs=%d in %s: allowed: width * height * channels = %d, or none of these",
             net->inputs, d->section->name, image);
     if (net->inputs < 1)
-        return amp_desc_fail(
-            d, d->section->line,
+        return amp_fail_line(
+            &d->complaints, d->section->line,
             "%s: give width=, height= and channels=, or inputs=", d->section->name);
+    if (amp_describe_loading(d)) return -1;
     /* The first layer reads the network's input. */
     d->w = net->w;
     d->h = net->h;
@@ -95,8 +98,8 @@ static int check_workspace(struct describer *d)
     for (int i = 0; i < d->net->n; i++) {
         const struct amp_layer_desc *l = &d->net->layers[i];
         if (workspace_needed(l) > there)
-            return amp_desc_fail(
-                d, l->line,
+            return amp_fail_line(
+                &d->complaints, l->line,
                 "%s: needs a workspace of %.0f bytes, this Darknet would make one of %.0f; "
                 "allowed beside a convolution that needs as much",
                 l->type_name, workspace_needed(l), there);
@@ -115,7 +118,7 @@ static int check_learning(struct describer *d)
         if (l->freeze) frozen = l;
     }
     if (!frozen) return 0;
-    return amp_desc_fail(d, frozen->line,
+    return amp_fail_line(&d->complaints, frozen->line,
                          "%s: with freeze=1 here no layer is left that would learn; allowed: "
                          "freeze=1 in all layers but one, at most",
                          frozen->type_name);
@@ -124,20 +127,19 @@ static int check_learning(struct describer *d)
 /* In the order of the file: a layer's shape follows from the layers before it. */
 static int describe_all(struct describer *d, int w, int h)
 {
-    const struct amp_cfg_file *cfg = d->cfg;
-    if (cfg->n_sections == 0) {
-        snprintf(d->err, d->err_size, "%s: has no sections", cfg->path);
-        return -1;
-    }
+    const struct amp_cfg_file *cfg = d->complaints.cfg;
+    if (cfg->n_sections == 0) return amp_fail_line(&d->complaints, 0, "has no sections");
     d->section = &cfg->sections[0];
+    d->type = AMP_NETWORK;
     if (strcmp(d->section->name, "[net]") && strcmp(d->section->name, "[network]"))
-        return amp_desc_fail(d, d->section->line,
+        return amp_fail_line(&d->complaints, d->section->line,
                              "the first section is %s, it must be [net] or [network]",
                              d->section->name);
     if (cfg->n_sections == 1)
-        return amp_desc_fail(d, d->section->line, "there is no layer after %s", d->section->name);
+        return amp_fail_line(&d->complaints, d->section->line, "there is no layer after %s",
+                             d->section->name);
     /* Values first: everything after this reads them as numbers. */
-    if (amp_cfg_values_check(cfg, d->err, d->err_size) || describe_net(d, w, h)) return -1;
+    if (amp_cfg_values_check(&d->complaints) || describe_net(d, w, h)) return -1;
     for (int i = 1; i < cfg->n_sections; i++) {
         d->section = &cfg->sections[i];
         d->index = i - 1;
@@ -145,11 +147,12 @@ static int describe_all(struct describer *d, int w, int h)
         d->net->n = i;
         if (amp_describe_layer(d, &d->net->layers[i - 1])) return -1;
     }
+    amp_describe_whole(d);
     return check_workspace(d) || check_learning(d) ? -1 : 0;
 }
 
-struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int h, bool strict,
-                                      char *err, size_t err_size)
+static struct amp_net_desc *describe(const struct amp_cfg_file *cfg, int w, int h, bool strict,
+                                     bool *sizes_differ, char *err, size_t err_size)
 {
     struct amp_net_desc *net = calloc(1, sizeof *net);
     if (net) net->layers = calloc((size_t)cfg->n_sections + 1, sizeof *net->layers);
@@ -159,11 +162,52 @@ struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int
         return NULL;
     }
     net->cfg_path = cfg->path;
+    net->dialect = cfg->dialect;
+    net->dialect_reason = cfg->dialect_reason;
     struct describer d = {
-        .cfg = cfg, .net = net, .strict = strict, .err = err, .err_size = err_size};
+        .complaints = {.cfg = cfg, .err = err, .err_size = err_size}, .net = net, .strict = strict};
     if (describe_all(&d, w, h) == 0) return net;
+    *sizes_differ = d.sizes_differ;
     amp_net_desc_free(net);
     return NULL;
+}
+
+static bool fits(const struct amp_cfg_file *cfg, int w, int h)
+{
+    char err[500];
+    bool differ;
+    struct amp_net_desc *net =
+        w > 0 && h > 0 ? describe(cfg, w, h, true, &differ, err, sizeof err) : NULL;
+    amp_net_desc_free(net);
+    return net;
+}
+
+/* Adds the nearest sizes below and above that fit, multiples of a power of two. Where an odd size
+ * is halved and doubled again, it is one more than before. */
+static void add_sizes(const struct amp_cfg_file *cfg, char *err, size_t err_size)
+{
+    int w = amp_cfg_int(cfg->sections, "width", 0), h = amp_cfg_int(cfg->sections, "height", 0);
+    size_t used = strlen(err);
+    for (int of = 2; of <= 1024; of *= 2) {
+        int less_w = w / of * of, less_h = h / of * of;
+        int more_w = (w + of - 1) / of * of, more_h = (h + of - 1) / of * of;
+        if (!fits(cfg, less_w, less_h) || !fits(cfg, more_w, more_h)) continue;
+        snprintf(
+            err + used, err_size - used,
+            "; sizes that fit are multiples of %d: width=%d, height=%d, or width=%d, height=%d", of,
+            less_w, less_h, more_w, more_h);
+        return;
+    }
+}
+
+struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int h, bool strict,
+                                      char *err, size_t err_size)
+{
+    bool sizes_differ = false;
+    struct amp_net_desc *net = describe(cfg, w, h, strict, &sizes_differ, err, err_size);
+    /* Only the cfg's own size can be changed there. */
+    if (!net && sizes_differ && !w && !h) add_sizes(cfg, err, err_size);
+    return net;
 }
 
 void amp_net_desc_free(struct amp_net_desc *net)

@@ -12,7 +12,8 @@
 #include <stdint.h>
 
 #include "plugin/core/read/cfg.h"
-#include "plugin/core/read/layer_types.h"
+#include "plugin/core/read/complaints.h"
+#include "plugin/core/read/key_table.h"
 #include "kernels/kernels.h"
 
 /* ---- activations ---- */
@@ -25,7 +26,35 @@ const char *amp_activation_nearest_name(const char *name);
 
 /* ---- losses ---- */
 
+/* In the order of the words of iou_loss= and nms_kind=. */
+enum amp_box_loss { AMP_BOX_MSE, AMP_BOX_IOU, AMP_BOX_GIOU, AMP_BOX_DIOU, AMP_BOX_CIOU };
+enum amp_box_nms { AMP_BOX_NMS_DEFAULT, AMP_BOX_NMS_GREEDY, AMP_BOX_NMS_DIOU };
+
+/* What the two Darknets do differently in a [yolo] head, as numbers. Stock's are those in brackets:
+ * it does not read the keys. */
+struct amp_yolo_desc {
+    bool own_rules;             /* the loss follows these numbers; false: stock's own rules */
+    enum amp_box_loss box_loss; /* (mse) */
+    float iou_normalizer, obj_normalizer; /* factors of box and objectness deltas (1) */
+    float cls_normalizer;                 /* of classes with multipliers (1) */
+    float max_delta;                      /* limit of a box delta and of multipliers (0: none) */
+    float iou_thresh; /* a truth's other anchors are trained above this shape IoU (1: none are) */
+    enum amp_box_loss iou_thresh_kind; /* (iou) */
+    float scale_x_y;                   /* x, y are s x - (s - 1) / 2 (1) */
+    bool new_coords;           /* the layer before has applied the logistic function (false) */
+    float label_smooth_eps;    /* (0) */
+    bool focal_loss;           /* (false) */
+    bool objectness_smooth;    /* (false) */
+    float *class_multipliers;  /* of each class (NULL) */
+    enum amp_box_nms nms_kind; /* (default) */
+    float beta_nms;
+    /* How images are loaded; the last head's count. */
+    float jitter, resize, random;
+};
+
 struct amp_loss_desc {
+    struct amp_yolo_desc yolo;
+
     /* yolo, region */
     int n_anchors;       /* anchors; 2 numbers each */
     float *anchor_sizes; /* .5 for those that the cfg lacks */
@@ -48,10 +77,10 @@ struct amp_loss_desc {
 
 /* ---- layers and the net ---- */
 
-/* Labels of an image that Darknet makes room for in net.truth, whatever max= says; also its
- * defaults of max= (make_region_layer, make_yolo_layer, parser.c). A [detection] has yolo's
- * default. */
+/* Labels of an image that stock makes room for in net.truth, whatever max= says
+ * (make_region_layer, make_yolo_layer). A [detection] has yolo's. */
 enum { AMP_REGION_TRUTHS = 30, AMP_YOLO_TRUTHS = 90 };
+enum { AMP_LABEL_FLOATS = 5 }; /* x, y, w, h, class */
 
 struct amp_layer_desc {
     enum amp_layer_type type;
@@ -61,6 +90,7 @@ struct amp_layer_desc {
     int out_w, out_h, out_c, outputs; /* out_w/h/c are 0 if Darknet leaves no image shape */
     int n_sources, *sources;
     int filters, size, stride, pad, groups; /* pad: in cells, as Darknet's l.pad */
+    int group_id; /* route: the part of each source that it reads, of `groups` */
     bool batch_normalize, binary, xnor, reverse, flatten;
     bool smooth; /* convolutional: on a GPU Darknet adds a term to the delta that smooths the output
                   */
@@ -73,14 +103,16 @@ struct amp_layer_desc {
     bool noloss;             /* softmax */
     int classes, num, total; /* heads: boxes per cell, anchors */
     int coords, max_boxes, random;
+    int truths;                /* labels of an image that its Darknet has room for */
     struct amp_loss_desc loss; /* zeros if the layer cannot have a loss */
     bool truth;                /* the layers after it take its output as their truth */
     bool stopbackward, onlyforward, dontload, dontsave, dontloadscales;
+    int stop_until; /* backward ends here in so many first iterations */
     int numload;
     float learning_rate_scale;
     int override;        /* mixed_precision of this section: 1, 0, or -1 */
     bool freeze;         /* its parameters and statistics never change */
-    bool checkpoint;     /* backward computes its tensors again */
+    bool recompute;      /* backward computes its tensors again */
     size_t n_weights;    /* floats, nested layers included */
     double forward_flop; /* 2 per multiply-add, convolution and matrix products only */
 };
@@ -125,16 +157,33 @@ struct amp_net_desc {
     int w, h, c, inputs;
     bool adam;
     float clip;
+    enum amp_dialect dialect;   /* whose rules the numbers follow */
+    const char *dialect_reason; /* why not stock's; owned by the cfg */
+    /* How a detector's images are loaded. */
+    bool flip, letter_box, mosaic, mosaic_bound;
+    int mixup;                         /* the fork's number for the way to mix */
+    int drawn_step;                    /* random=: sizes are multiples of this */
+    int drawn_least[2], drawn_most[2]; /* the least and the largest width and height */
 };
 
 /* Describes the net of a cfg. Refuses whatever Darknet would crash on or compute out of bounds: bad
  * values (cfg_checks.h), sizes, windows, workspaces, and counts past 2^31. strict: also refuses
  * whatever this Darknet would silently replace (an unknown layer type or activation, `groups` on a
- * route). w, h: 0 = from the cfg, else as after resize_network(w, h). The cfg must outlive the
- * result. NULL with "file:line: ..." in err. */
+ * route). The cfg's dialect (dialect.h) says whose defaults and layers hold. w, h: 0 = from the
+ * cfg, else as after resize_network(w, h). The cfg must outlive the result. NULL with "file:line:
+ * ..." in err. */
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *, int w, int h, bool strict,
                                       char *err, size_t err_size);
 void amp_net_desc_free(struct amp_net_desc *);
+/* Whether a detector's pictures are stretched to the network's size, where stock keeps their
+ * aspect. */
+bool amp_net_stretches(const struct amp_net_desc *);
+/* Sizes that random= of the last layer draws: the next after *w and *h, which begin with 0. False
+ * behind the largest; also if none are drawn. */
+bool amp_net_next_size(const struct amp_net_desc *, int *w, int *h);
+/* 0, or -1 and err names what of the cfg can be planned, but not yet trained. */
+int amp_net_check_dialect(const struct amp_cfg_file *, const struct amp_net_desc *, char *err,
+                          size_t err_size);
 /* 0, or -1 and err says why several processes cannot train the net. */
 int amp_net_check_shared(const struct amp_net_desc *, char *err, size_t err_size);
 
@@ -156,34 +205,41 @@ struct amp_image_shape amp_output_shape(const struct amp_net_desc *, int i);
 struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *, int i);
 
 /* ==== for the files that describe a cfg ==== */
-/* net.c over net_layers.c over net_shapes.c over net_losses.c. */
+/* net.c over net_layers.c over net_shapes.c over net_losses.c; net_dialect.c beside them. */
 
 #define AMP_MAX_ELEMENTS INT32_MAX
 /* The largest size, count or stride. */
 #define AMP_MAX_INTEGER 1000000
 
-/* State that goes from layer to layer, as in Darknet's parse_network_cfg, and the place for
- * errors. */
+/* State that goes from layer to layer, as in Darknet's parse_network_cfg. */
 struct describer {
-    const struct amp_cfg_file *cfg;
+    struct amp_complaints complaints;
     const struct amp_cfg_section *section;
+    enum amp_layer_type type; /* of the section */
     struct amp_net_desc *net;
     int index, w, h, c, inputs;
     bool strict;
-    char *err;
-    size_t err_size;
+    bool sizes_differ; /* a [route] joins images of different sizes, which is the fault */
 };
 
-static inline int amp_desc_int(const struct describer *d, const char *key, int def)
+/* What the section says, or the default of the cfg's dialect. */
+static inline int amp_desc_int(const struct describer *d, const char *key)
 {
-    return amp_cfg_int(d->section, key, def);
+    return amp_key_int(d->section, d->type, d->net->dialect, key);
+}
+
+static inline float amp_desc_float(const struct describer *d, const char *key)
+{
+    return (float)amp_key_float(d->section, d->type, d->net->dialect, key);
+}
+
+static inline const char *amp_desc_string(const struct describer *d, const char *key)
+{
+    return amp_key_string(d->section, d->type, d->net->dialect, key);
 }
 
 /* ---- net_losses.c ---- */
 
-/* Writes "file:line: " and the text to err; returns -1. */
-int amp_desc_fail(struct describer *, int line, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /* 0 if the key's value is positive, else -1. */
 int amp_desc_positive(struct describer *, const char *key, int value);
 /* *out = a * b * c; -1 if a factor is below 0 or the product too large. */
@@ -197,10 +253,23 @@ int amp_describe_head(struct describer *, struct amp_layer_desc *);
 int amp_describe_loss(struct describer *, struct amp_layer_desc *);
 void amp_loss_desc_free(struct amp_loss_desc *);
 
+/* ---- net_dialect.c: what follows from the rules of either Darknet ---- */
+
+/* Fills l->loss.yolo. */
+int amp_describe_yolo(struct describer *, struct amp_layer_desc *);
+/* How images are loaded, from [net]. */
+int amp_describe_loading(struct describer *);
+/* What can be said when all layers are described: rooms for labels, drawn sizes, layers that
+ * stopbackward=1 freezes. */
+void amp_describe_whole(struct describer *);
+/* Says why an activation or a layer of the fork's is refused; always -1. */
+int amp_fail_fork_activation(struct describer *, const char *name);
+int amp_fail_fork_layer(struct describer *, const char *lost);
+
 /* ---- net_shapes.c ---- */
 
-/* Reads activation=, or takes def. */
-int amp_desc_activation(struct describer *, struct amp_layer_desc *, const char *def);
+/* Reads activation=. */
+int amp_desc_activation(struct describer *, struct amp_layer_desc *);
 /* Sets the output's shape; -1 if it would be empty or too large. */
 int amp_desc_output(struct describer *, struct amp_layer_desc *, int64_t w, int64_t h, int64_t c);
 /* -1 if the layer before gives no image. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/core/read/dialect.h"
 #include "plugin/core/read/options.h"
 
 #define MAX_SIZE 65536 /* largest window, stride and padding */
@@ -22,8 +23,8 @@ static int check_counts(struct describer *d, const struct amp_layer_desc *l)
     int64_t outputs = (int64_t)d->net->batch * l->outputs;
     int64_t inputs = (int64_t)d->net->batch * l->inputs;
     if (outputs > AMP_MAX_ELEMENTS || inputs > AMP_MAX_ELEMENTS)
-        return amp_desc_fail(
-            d, d->section->line,
+        return amp_fail_line(
+            &d->complaints, d->section->line,
             "%s: %d images of %d elements in a pass are more than 2^31; lower batch or "
             "raise subdivisions",
             d->section->name, d->net->batch, l->outputs > l->inputs ? l->outputs : l->inputs);
@@ -36,7 +37,8 @@ static int count_weights(struct describer *d, struct amp_layer_desc *l, int a, i
     int64_t n = (int64_t)a * b; /* below 2^62 */
     bool large = n > AMP_MAX_ELEMENTS || n * c > AMP_MAX_ELEMENTS;
     if (large || n * c * c > AMP_MAX_ELEMENTS)
-        return amp_desc_fail(d, d->section->line, "%s: more than 2^31 weights", d->section->name);
+        return amp_fail_line(&d->complaints, d->section->line, "%s: more than 2^31 weights",
+                             d->section->name);
     l->n_weights = (size_t)(n * c * c);
     return 0;
 }
@@ -45,7 +47,7 @@ static int count_weights(struct describer *d, struct amp_layer_desc *l, int a, i
 static int one_source(struct describer *d, struct amp_layer_desc *l)
 {
     l->sources = malloc(sizeof(int));
-    if (!l->sources) return amp_desc_fail(d, d->section->line, "out of memory");
+    if (!l->sources) return amp_fail_line(&d->complaints, d->section->line, "out of memory");
     l->sources[0] = d->index - 1;
     l->n_sources = 1;
     return 0;
@@ -57,7 +59,7 @@ static int one_source(struct describer *d, struct amp_layer_desc *l)
 static int check_window(struct describer *d, const struct amp_layer_desc *l)
 {
     if (l->pad >= 0 && l->pad <= MAX_SIZE && l->size <= MAX_SIZE && l->stride <= MAX_SIZE) return 0;
-    return amp_desc_fail(d, d->section->line,
+    return amp_fail_line(&d->complaints, d->section->line,
                          "%s: size=%d, stride=%d, padding %d: allowed is up to %d, padding from 0",
                          d->section->name, l->size, l->stride, l->pad, MAX_SIZE);
 }
@@ -65,28 +67,28 @@ static int check_window(struct describer *d, const struct amp_layer_desc *l)
 static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
 {
     if (amp_desc_need_image(d)) return -1;
-    l->filters = amp_desc_int(d, "filters", 1);
-    l->size = amp_desc_int(d, "size", 1);
-    l->stride = amp_desc_int(d, "stride", 1);
+    l->filters = amp_desc_int(d, "filters");
+    l->size = amp_desc_int(d, "size");
+    l->stride = amp_desc_int(d, "stride");
     /* As in Darknet: pad=1 means half the window, and then padding= has no effect. */
-    l->pad = amp_desc_int(d, "pad", 0) ? l->size / 2 : amp_desc_int(d, "padding", 0);
-    l->groups = amp_desc_int(d, "groups", 1);
-    l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
-    l->binary = amp_desc_int(d, "binary", 0);
-    l->xnor = amp_desc_int(d, "xnor", 0);
-    l->smooth = amp_cfg_float(d->section, "smooth", 0) != 0;
+    l->pad = amp_desc_int(d, "pad") ? l->size / 2 : amp_desc_int(d, "padding");
+    l->groups = amp_desc_int(d, "groups");
+    l->batch_normalize = amp_desc_int(d, "batch_normalize");
+    l->binary = amp_desc_int(d, "binary");
+    l->xnor = amp_desc_int(d, "xnor");
+    l->smooth = amp_desc_float(d, "smooth") != 0;
     if (amp_desc_positive(d, "filters", l->filters) || amp_desc_positive(d, "size", l->size) ||
         amp_desc_positive(d, "stride", l->stride) || amp_desc_positive(d, "groups", l->groups) ||
-        amp_desc_activation(d, l, "logistic"))
+        amp_desc_activation(d, l))
         return -1;
     if (l->c % l->groups || l->filters % l->groups)
-        return amp_desc_fail(d, amp_cfg_line(d->section, "groups"),
+        return amp_fail_line(&d->complaints, amp_cfg_line(d->section, "groups"),
                              "groups=%d in %s: must divide its %d input channels and %d filters",
                              l->groups, d->section->name, l->c, l->filters);
     if (check_window(d, l)) return -1;
     /* Checked apart, since integer division would round a negative size to one cell. */
     if (l->w + 2 * l->pad < l->size || l->h + 2 * l->pad < l->size)
-        return amp_desc_fail(d, d->section->line,
+        return amp_fail_line(&d->complaints, d->section->line,
                              "%s: its input of %d x %d is smaller than the %d x %d filter",
                              d->section->name, l->w, l->h, l->size, l->size);
     int w = (l->w + 2 * l->pad - l->size) / l->stride + 1;
@@ -102,14 +104,14 @@ static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
 static int describe_deconvolutional(struct describer *d, struct amp_layer_desc *l)
 {
     if (amp_desc_need_image(d)) return -1;
-    l->filters = amp_desc_int(d, "filters", 1);
-    l->size = amp_desc_int(d, "size", 1);
-    l->stride = amp_desc_int(d, "stride", 1);
-    l->pad = amp_desc_int(d, "pad", 0) ? l->size / 2 : amp_desc_int(d, "padding", 0);
+    l->filters = amp_desc_int(d, "filters");
+    l->size = amp_desc_int(d, "size");
+    l->stride = amp_desc_int(d, "stride");
+    l->pad = amp_desc_int(d, "pad") ? l->size / 2 : amp_desc_int(d, "padding");
     l->groups = 1;
-    l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
+    l->batch_normalize = amp_desc_int(d, "batch_normalize");
     if (amp_desc_positive(d, "filters", l->filters) || amp_desc_positive(d, "size", l->size) ||
-        amp_desc_positive(d, "stride", l->stride) || amp_desc_activation(d, l, "logistic") ||
+        amp_desc_positive(d, "stride", l->stride) || amp_desc_activation(d, l) ||
         check_window(d, l))
         return -1;
     if (amp_desc_output(d, l, (l->w - 1LL) * l->stride + l->size - 2 * l->pad,
@@ -123,12 +125,12 @@ static int describe_deconvolutional(struct describer *d, struct amp_layer_desc *
 static int describe_local(struct describer *d, struct amp_layer_desc *l)
 {
     if (amp_desc_need_image(d)) return -1;
-    l->filters = amp_desc_int(d, "filters", 1);
-    l->size = amp_desc_int(d, "size", 1);
-    l->stride = amp_desc_int(d, "stride", 1);
-    l->pad = amp_desc_int(d, "pad", 0);
+    l->filters = amp_desc_int(d, "filters");
+    l->size = amp_desc_int(d, "size");
+    l->stride = amp_desc_int(d, "stride");
+    l->pad = amp_desc_int(d, "pad");
     if (amp_desc_positive(d, "filters", l->filters) || amp_desc_positive(d, "size", l->size) ||
-        amp_desc_positive(d, "stride", l->stride) || amp_desc_activation(d, l, "logistic"))
+        amp_desc_positive(d, "stride", l->stride) || amp_desc_activation(d, l))
         return -1;
     /* Darknet computes the output with this rule, but unfolds its input with another; where the two
      * differ, it would write out of bounds. */
@@ -139,14 +141,14 @@ static int describe_local(struct describer *d, struct amp_layer_desc *l)
     int64_t grow = 2LL * l->pad - l->size;
     if (l->pad < 0 || l->w + grow < 0 || l->h + grow < 0 ||
         (l->w + grow) / l->stride + 1 != l->out_w || (l->h + grow) / l->stride + 1 != l->out_h)
-        return amp_desc_fail(
-            d, d->section->line,
+        return amp_fail_line(
+            &d->complaints, d->section->line,
             "[local]: size=%d, stride=%d and pad=%d on %d x %d: Darknet would write past "
             "its workspace; always allowed: pad=0, or pad=1 with size=3",
             l->size, l->stride, l->pad, l->w, l->h);
     if (count_weights(d, l, l->c, l->outputs, l->size)) return -1;
     if ((int64_t)l->n_weights / l->filters * d->net->batch > AMP_MAX_ELEMENTS)
-        return amp_desc_fail(d, d->section->line,
+        return amp_fail_line(&d->complaints, d->section->line,
                              "[local]: its windows see more than 2^31 elements of the %d images of "
                              "a pass; lower batch or raise subdivisions",
                              d->net->batch);
@@ -156,9 +158,9 @@ static int describe_local(struct describer *d, struct amp_layer_desc *l)
 
 static int describe_connected(struct describer *d, struct amp_layer_desc *l)
 {
-    int out = amp_desc_int(d, "output", 1);
-    l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
-    if (amp_desc_positive(d, "output", out) || amp_desc_activation(d, l, "logistic") ||
+    int out = amp_desc_int(d, "output");
+    l->batch_normalize = amp_desc_int(d, "batch_normalize");
+    if (amp_desc_positive(d, "output", out) || amp_desc_activation(d, l) ||
         amp_desc_output(d, l, 1, 1, out))
         return -1;
     /* So that amp_conv_shape treats it as a convolution. */
@@ -171,10 +173,10 @@ static int describe_connected(struct describer *d, struct amp_layer_desc *l)
 /* rnn, gru, lstm: matrices on vectors. Darknet leaves them without an image shape. */
 static int describe_recurrent(struct describer *d, struct amp_layer_desc *l)
 {
-    int out = amp_desc_int(d, "output", 1);
-    l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
+    int out = amp_desc_int(d, "output");
+    l->batch_normalize = amp_desc_int(d, "batch_normalize");
     if (amp_desc_positive(d, "output", out)) return -1;
-    if (l->type == AMP_RNN && amp_desc_activation(d, l, "logistic")) return -1;
+    if (l->type == AMP_RNN && amp_desc_activation(d, l)) return -1;
     if (count_weights(d, l, l->inputs, out, 1) || count_weights(d, l, out, out, 1)) return -1;
     /* rnn: three matrices; gru and lstm: one pair per gate, three or four gates. */
     size_t in = (size_t)l->inputs, n = (size_t)out;
@@ -188,20 +190,21 @@ static int describe_recurrent(struct describer *d, struct amp_layer_desc *l)
 static int describe_crnn(struct describer *d, struct amp_layer_desc *l)
 {
     if (amp_desc_need_image(d)) return -1;
-    l->filters = amp_desc_int(d, "output_filters", 1);
-    l->hidden = amp_desc_int(d, "hidden_filters", 1);
-    l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
+    l->filters = amp_desc_int(d, "output_filters");
+    l->hidden = amp_desc_int(d, "hidden_filters");
+    l->batch_normalize = amp_desc_int(d, "batch_normalize");
     /* Darknet's parser swaps width and height, so the layers after it see the image turned. */
     if (amp_desc_positive(d, "output_filters", l->filters) ||
-        amp_desc_positive(d, "hidden_filters", l->hidden) ||
-        amp_desc_activation(d, l, "logistic") || amp_desc_output(d, l, l->h, l->w, l->filters) ||
-        count_weights(d, l, l->c, l->hidden, 3) || count_weights(d, l, l->hidden, l->hidden, 3) ||
+        amp_desc_positive(d, "hidden_filters", l->hidden) || amp_desc_activation(d, l) ||
+        amp_desc_output(d, l, l->h, l->w, l->filters) || count_weights(d, l, l->c, l->hidden, 3) ||
+        count_weights(d, l, l->hidden, l->hidden, 3) ||
         count_weights(d, l, l->hidden, l->filters, 3))
         return -1;
     /* Darknet keeps the hidden state of every image. */
     int64_t state = (int64_t)l->w * l->h * l->hidden;
     if (state > AMP_MAX_ELEMENTS || state * d->net->batch > AMP_MAX_ELEMENTS)
-        return amp_desc_fail(d, d->section->line, "[crnn]: its state has more than 2^31 elements");
+        return amp_fail_line(&d->complaints, d->section->line,
+                             "[crnn]: its state has more than 2^31 elements");
     size_t hidden = (size_t)l->hidden;
     l->n_weights = 9 * (hidden * (size_t)l->c + hidden * hidden + hidden * (size_t)l->filters);
     l->forward_flop = 2.0 * (double)l->n_weights * l->w * l->h;
@@ -211,7 +214,9 @@ static int describe_crnn(struct describer *d, struct amp_layer_desc *l)
 static int fail_unknown(struct describer *d)
 {
     const char *nearest = amp_layer_nearest_name(d->section->name);
-    return amp_desc_fail(d, d->section->line,
+    const char *fork = amp_fork_layer(d->section->name);
+    if (fork && d->net->dialect == AMP_DIALECT_FORK) return amp_fail_fork_layer(d, fork);
+    return amp_fail_line(&d->complaints, d->section->line,
                          "%s: this Darknet has no such layer; it would leave it empty%s%s%s",
                          d->section->name, nearest ? "; did you mean [" : "",
                          nearest ? nearest : "", nearest ? "]?" : "");
@@ -259,7 +264,7 @@ static int check_freeze(struct describer *d, const struct amp_layer_desc *l)
 {
     bool allowed = amp_layer_is_matrix(l) && !l->binary && !l->xnor && !l->smooth;
     if (!l->freeze || allowed) return 0;
-    return amp_desc_fail(d, amp_cfg_line(d->section, "freeze"),
+    return amp_fail_line(&d->complaints, amp_cfg_line(d->section, "freeze"),
                          "freeze=1 in %s: allowed in [convolutional] without binary, xnor and "
                          "smooth, [deconvolutional], [local] and [connected]%s",
                          d->section->name,
@@ -290,8 +295,8 @@ static int check_checkpoint(struct describer *d, const struct amp_layer_desc *l)
     default:
         break;
     }
-    if (!l->checkpoint || allowed) return 0;
-    return amp_desc_fail(d, amp_cfg_line(d->section, "checkpoint"),
+    if (!l->recompute || allowed) return 0;
+    return amp_fail_line(&d->complaints, amp_cfg_line(d->section, "checkpoint"),
                          "checkpoint=1 in %s: allowed in [convolutional] without binary, xnor and "
                          "smooth, [deconvolutional], [local], [connected], [maxpool], [avgpool], "
                          "[route], [shortcut], [upsample], [reorg], [dropout] and [activation]",
@@ -300,7 +305,7 @@ static int check_checkpoint(struct describer *d, const struct amp_layer_desc *l)
 
 int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
 {
-    l->type = amp_layer_type_from_name(d->section->name);
+    l->type = d->type = amp_layer_type_from_name(d->section->name);
     l->type_name = d->section->name;
     l->line = d->section->line;
     l->w = d->w;
@@ -311,16 +316,16 @@ int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
     l->activation = AMPK_LINEAR;
     l->override = amp_option_layer_override(d->section);
     l->freeze = amp_option_layer_freeze(d->section);
-    l->checkpoint = amp_option_layer_checkpoint(d->section);
-    l->stopbackward = amp_desc_int(d, "stopbackward", 0);
-    l->onlyforward = amp_desc_int(d, "onlyforward", 0);
-    l->truth = amp_desc_int(d, "truth", 0);
-    l->dontload = amp_desc_int(d, "dontload", 0);
-    l->dontsave = amp_desc_int(d, "dontsave", 0);
-    l->dontloadscales = amp_desc_int(d, "dontloadscales", 0);
-    l->numload = amp_desc_int(d, "numload", 0);
+    l->recompute = amp_option_layer_checkpoint(d->section);
+    l->stopbackward = amp_desc_int(d, "stopbackward");
+    l->onlyforward = amp_desc_int(d, "onlyforward");
+    l->truth = amp_desc_int(d, "truth");
+    l->dontload = amp_desc_int(d, "dontload");
+    l->dontsave = amp_desc_int(d, "dontsave");
+    l->dontloadscales = amp_desc_int(d, "dontloadscales");
+    l->numload = amp_desc_int(d, "numload");
     /* Under a layer, learning_rate= is a factor on the net's rate. */
-    l->learning_rate_scale = (float)amp_cfg_float(d->section, "learning_rate", 1);
+    l->learning_rate_scale = amp_desc_float(d, "learning_rate");
     if (amp_desc_check_integers(d) || describe_by_type(d, l)) return -1;
     if (check_counts(d, l) || check_freeze(d, l) || check_checkpoint(d, l)) return -1;
     /* route and shortcut have set their sources already. */

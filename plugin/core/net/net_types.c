@@ -9,8 +9,8 @@
 
 /* In the order of enum ampk_activation. */
 static const char *const activation_names[AMPK_ACTIVATIONS] = {
-    "logistic", "relu", "relie", "linear", "ramp",    "tanh",  "plse",
-    "leaky",    "elu",  "loggy", "stair",  "hardtan", "lhtan", "selu"};
+    "logistic", "relu",  "relie", "linear",  "ramp",  "tanh", "plse", "leaky",
+    "elu",      "loggy", "stair", "hardtan", "lhtan", "selu", "mish", "swish"};
 
 const char *amp_activation_name(enum ampk_activation activation)
 {
@@ -19,7 +19,7 @@ const char *amp_activation_name(enum ampk_activation activation)
 
 bool amp_activation_from_name(const char *name, enum ampk_activation *activation)
 {
-    for (int i = 0; i < AMPK_ACTIVATIONS; i++) {
+    for (int i = 0; i < AMPK_STOCK_ACTIVATIONS; i++) {
         if (strcmp(name, activation_names[i])) continue;
         *activation = (enum ampk_activation)i;
         return true;
@@ -29,7 +29,7 @@ bool amp_activation_from_name(const char *name, enum ampk_activation *activation
 
 const char *amp_activation_nearest_name(const char *name)
 {
-    return amp_nearest_word(name, activation_names, AMPK_ACTIVATIONS);
+    return amp_nearest_word(name, activation_names, AMPK_STOCK_ACTIVATIONS);
 }
 
 bool amp_layer_is_matrix(const struct amp_layer_desc *l)

@@ -121,17 +121,15 @@ size_t amp_need_total(const struct amp_need *n)
 
 /* ---- what fits ---- */
 
-/* At the largest size that training takes: with random=1 in the last layer Darknet goes up to
- * LARGEST_RANDOM, at the end for sure. */
+/* At the largest size that training takes: with random= in the last layer Darknet goes up to it, at
+ * the end for sure. */
 static struct amp_net_desc *describe(const struct amp_fitter *f, char *err, size_t err_size)
 {
-    enum { LARGEST_RANDOM = 608 };
     struct amp_net_desc *net = amp_net_describe(f->cfg, 0, 0, true, err, err_size);
-    bool grows = net && net->layers[net->n - 1].random &&
-                 (net->w < LARGEST_RANDOM || net->h < LARGEST_RANDOM);
-    if (!grows) return net;
+    if (!net || (net->w >= net->drawn_most[0] && net->h >= net->drawn_most[1])) return net;
+    int w = net->drawn_most[0], h = net->drawn_most[1];
     amp_net_desc_free(net);
-    return amp_net_describe(f->cfg, LARGEST_RANDOM, LARGEST_RANDOM, true, err, err_size);
+    return amp_net_describe(f->cfg, w, h, true, err, err_size);
 }
 
 int amp_fit_predict(const struct amp_fitter *f, int batch, int subdivisions, struct amp_fit *fit,

@@ -146,6 +146,20 @@ static void choose_darknet(const struct planner *pl, const struct amp_layer_desc
                 "mixed_precision=1 is asked for, but only Darknet's own FP32 code runs this layer");
 }
 
+/* Whether a layer of ours that this one reads is kept in FP32. Of several sources the widest type
+ * wins, as in PyTorch: rounding the sum of two layers would lose what one of them was kept in FP32
+ * for. */
+static bool reads_kept_in_fp32(const struct planner *pl, const struct amp_plan_layer *p,
+                               int n_sources)
+{
+    for (int k = 0; k < n_sources; k++) {
+        const struct amp_plan_layer *source =
+            p->sources[k] < 0 ? NULL : &pl->plan->layers[p->sources[k]];
+        if (source && source->ours && source->in == AMP_FORMAT_FP32) return true;
+    }
+    return false;
+}
+
 /* Storage format of a layer of ours. choose_heads may change the output's format afterwards. A
  * demotion comes first, since the layer has shown that it needs the range; then the user's wish. */
 static enum amp_format choose_storage(struct planner *pl, int i)
@@ -173,13 +187,8 @@ static enum amp_format choose_storage(struct planner *pl, int i)
                 l->batch_normalize ? "batch-norm arithmetic" : "bias");
         return island;
     }
-    /* A layer that only moves values follows its sources: if all of them are FP32, rounding here
-     * would lose what they were kept in FP32 for. */
-    bool all_fp32 = l->override != 1;
-    for (int k = 0; k < l->n_sources; k++)
-        all_fp32 = all_fp32 && p->sources[k] >= 0 && pl->plan->layers[p->sources[k]].ours &&
-                   pl->plan->layers[p->sources[k]].in == AMP_FORMAT_FP32;
-    enum amp_format storage = all_fp32 ? AMP_FORMAT_FP32 : island;
+    enum amp_format storage =
+        l->override != 1 && reads_kept_in_fp32(pl, p, l->n_sources) ? AMP_FORMAT_FP32 : island;
     explain(p, "passes %s through", amp_format_name(storage));
     return storage;
 }
@@ -229,8 +238,8 @@ static int choose_layer(struct planner *pl, int i)
     return 0;
 }
 
-/* Whether the backend's operations write the layer's result in any order. To them the images of a
- * [local] are pixels, which FP32 NCHW has in another order. */
+/* Whether the layer can write FP32 NCHW itself. In a [local] layer the images of a batch are laid
+ * out as pixels, so NCHW order differs. */
 static bool can_be_head(const struct amp_layer_desc *l)
 {
     return amp_layer_is_matrix(l) && l->type != AMP_LOCAL;
@@ -408,6 +417,26 @@ static int build(struct planner *pl)
     return 0;
 }
 
+/* A gradient that is a function of the activation's input is computed where batch-norm keeps what
+ * it follows from. Darknet's own code knows none of these activations. */
+static int check_activations(const struct planner *pl, char *err, size_t err_size)
+{
+    for (int i = 0; i < pl->net->n; i++) {
+        const struct amp_layer_desc *l = &pl->net->layers[i];
+        const struct amp_plan_layer *p = &pl->plan->layers[i];
+        bool kept = amp_layer_is_matrix(l) && l->batch_normalize;
+        if (!ampk_is_gradient_of_input(l->activation) || (p->ours && (kept || !p->backward)))
+            continue;
+        snprintf(err, err_size,
+                 "%s:%d: activation=%s in %s: its gradient needs the activation's input, which "
+                 "only batch-norm keeps; allowed in training: [convolutional], [deconvolutional] "
+                 "and [connected] with batch_normalize=1, without binary, xnor and smooth",
+                 pl->net->cfg_path, l->line, amp_activation_name(l->activation), l->type_name);
+        return -1;
+    }
+    return 0;
+}
+
 /* A double for each statistic (sync_bn.c). */
 static void count_synced(struct planner *pl)
 {
@@ -425,7 +454,7 @@ static void count_synced(struct planner *pl)
 struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
                                     const struct amp_options *options, unsigned ours,
                                     const enum amp_format *demoted, bool train,
-                                    const bool *checkpoint, char *err, size_t err_size)
+                                    const bool *recompute, char *err, size_t err_size)
 {
     if (options->dtype == AMP_DTYPE_AUTO) {
         snprintf(err, err_size, "amp_dtype=auto is not settled");
@@ -442,17 +471,17 @@ struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
         plan->island = island_of(options);
         plan->train = train;
         struct planner pl = {.net = net,
-                             .checkpoint = checkpoint,
+                             .recompute = recompute,
                              .options = options,
                              .ours = ours,
                              .demoted = demoted,
                              .plan = plan};
-        if (build(&pl) == 0) {
+        snprintf(err, err_size, "out of memory while planning %d layers", net->n);
+        if (build(&pl) == 0 && check_activations(&pl, err, err_size) == 0) {
             if (options->sync_bn && train) count_synced(&pl);
             return plan;
         }
     }
-    snprintf(err, err_size, "out of memory while planning %d layers", net->n);
     amp_plan_free(plan);
     return NULL;
 }

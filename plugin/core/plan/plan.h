@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 #include "plugin/core/net/net.h"
+#include "plugin/core/read/json.h"
 #include "plugin/core/read/options.h"
 
 enum amp_format {
@@ -184,9 +185,9 @@ enum ampk_dtype amp_format_dtype(enum amp_format);
 const char *amp_format_name(enum amp_format);
 const char *amp_compute_name(enum ampk_compute);
 
-/* Prints the report that attaching and `amp plan` show. The JSON object is left open for more. */
+/* Prints the report that attaching and `amp plan` show; writes its numbers into an object. */
 void amp_plan_print(const struct amp_plan *, const struct amp_net_desc *, FILE *);
-void amp_plan_print_json(const struct amp_plan *, const struct amp_net_desc *, FILE *);
+void amp_plan_write_json(const struct amp_plan *, const struct amp_net_desc *, struct amp_json *);
 
 /* Writes to err that a network does not fit: what lacks memory, how large its activations are, and
  * which batch and subdivisions would fit. left: bytes that are free without this network, less the
@@ -199,7 +200,7 @@ void amp_no_memory(const struct amp_net_desc *, const struct amp_plan *, const c
 
 struct planner {
     const struct amp_net_desc *net;
-    const bool *checkpoint; /* per layer, in place of the description's flags; NULL: those */
+    const bool *recompute; /* per layer, in place of the description's flags; NULL: those */
     const struct amp_options *options;
     unsigned ours; /* layer types that have an executor, as for amp_plan_make */
     const enum amp_format *demoted;
@@ -207,10 +208,10 @@ struct planner {
     int capacity; /* of plan->buffers */
 };
 
-/* One plan, with these layers recomputed (as planner.checkpoint); plan_budget.c chooses. */
+/* One plan, with these layers recomputed (as planner.recompute); plan_budget.c chooses. */
 struct amp_plan *amp_plan_make_with(const struct amp_net_desc *, const struct amp_options *,
                                     unsigned ours, const enum amp_format *demoted, bool train,
-                                    const bool *checkpoint, char *err, size_t err_size);
+                                    const bool *recompute, char *err, size_t err_size);
 
 /* ---- plan_recompute.c ---- */
 

@@ -12,7 +12,7 @@ struct search {
     unsigned ours;
     const enum amp_format *demoted;
     const struct amp_plan *plain; /* nothing recomputed */
-    bool *checkpoint;             /* per layer, of the plan that is tried */
+    bool *recompute;              /* per layer, of the plan that is tried */
     struct amp_plan *best;        /* NULL: none yet */
 };
 
@@ -37,13 +37,13 @@ static size_t kept_bytes(const struct amp_plan *plan, int i)
 static void mark(struct search *s, int layers, size_t run_bytes)
 {
     size_t run = 0;
-    memset(s->checkpoint, 0, (size_t)s->net->n * sizeof *s->checkpoint);
+    memset(s->recompute, 0, (size_t)s->net->n * sizeof *s->recompute);
     for (int i = 0; i < layers; i++) {
         const struct amp_plan_layer *p = &s->plain->layers[i];
         run += kept_bytes(s->plain, i);
-        s->checkpoint[i] = p->ours && !p->loss && p->backward;
+        s->recompute[i] = p->ours && !p->loss && p->backward;
         if (run < run_bytes || amp_plan_writes(s->plain, i) != i) continue;
-        s->checkpoint[i] = false;
+        s->recompute[i] = false;
         run = 0;
     }
 }
@@ -65,7 +65,7 @@ static int try(struct search *s, int layers, size_t run_bytes, char *err, size_t
 {
     mark(s, layers, run_bytes);
     struct amp_plan *plan = amp_plan_make_with(s->net, s->options, s->ours, s->demoted, true,
-                                               s->checkpoint, err, err_size);
+                                               s->recompute, err, err_size);
     if (!plan) return -1;
     bool fits = (double)plan->mixed_bytes <= budget(s);
     if (is_better(s, plan)) {
@@ -105,15 +105,15 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_
     if (!plain || !train || options->checkpoint_gib == 0 ||
         (double)plain->mixed_bytes <= budget(&s))
         return plain;
-    s.checkpoint = calloc((size_t)net->n, sizeof *s.checkpoint);
+    s.recompute = calloc((size_t)net->n, sizeof *s.recompute);
     size_t all = 0;
     for (int i = 0; i < net->n; i++)
         all += kept_bytes(plain, i);
-    int failed = s.checkpoint ? 0 : -1;
+    int failed = s.recompute ? 0 : -1;
     if (failed) snprintf(err, err_size, "out of memory while planning %d layers", net->n);
     for (int runs = 1; !failed && runs <= MOST_RUNS; runs += 1 + runs / 4)
         failed = search_layers(&s, all / (size_t)runs, err, err_size);
-    free(s.checkpoint);
+    free(s.recompute);
     amp_plan_free(plain);
     if (failed) {
         amp_plan_free(s.best);

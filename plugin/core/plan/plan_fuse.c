@@ -41,13 +41,13 @@ static bool shares_delta(const struct amp_layer_desc *l)
 }
 
 /* Whether the layer before j could compute j as well: j is its only reader, it normalizes, it needs
- * no stored output for its own gradient (a frozen one does), and the formats agree. */
+ * no stored output for its own gradient (most frozen ones do), and the formats agree. */
 static bool can_go_on(const struct planner *pl, int j)
 {
     const struct amp_plan_layer *p = &pl->plan->layers[j], *writer = p - 1;
     const struct amp_layer_desc *before = &pl->net->layers[j - 1];
     return p->ours && p->sources[0] == j - 1 && shares_delta(before) && writer->ours &&
-           before->batch_normalize && ampk_is_two_slopes(before->activation) &&
+           before->batch_normalize && ampk_recomputes_input(before->activation) &&
            readers(pl->plan, pl->net, j - 1) == 1 && writer->in == p->in && writer->out == p->in &&
            writer->backward == p->backward && !(writer->frozen && writer->backward);
 }
@@ -61,11 +61,14 @@ static bool is_plain_sum(const struct planner *pl, int j)
            is_same_shape(&pl->net->layers[added], l);
 }
 
-/* Whether j pools windows of 2 x 2 by 2 from the corner on, as most nets do. Other windows overlap
- * or begin outside of the image; the tensors there are small. */
-static bool is_halving(const struct amp_layer_desc *l)
+/* Whether j pools windows of 2 x 2 by 2 from the corner on, as most nets do, behind an activation
+ * of two slopes. Other windows overlap or begin outside of the image; the tensors there are small.
+ * Other activations cost too much to be computed for every value of a window again. */
+static bool is_halving(const struct planner *pl, int j)
 {
-    return l->type == AMP_MAXPOOL && l->size == 2 && l->stride == 2 && (l->pad == 0 || l->pad == 1);
+    const struct amp_layer_desc *l = &pl->net->layers[j];
+    return l->type == AMP_MAXPOOL && l->size == 2 && l->stride == 2 &&
+           (l->pad == 0 || l->pad == 1) && ampk_is_two_slopes(pl->net->layers[j - 1].activation);
 }
 
 /* The layer whose buffer holds the delta of sum j. Both terms of a sum have its delta: the
@@ -96,7 +99,7 @@ void amp_plan_fuse_layers(struct planner *pl)
             fuse(pl, j, "added");
             if (layers[j - 1].backward)
                 layers[j].delta_owner = layers[j - 1].delta_owner = find_delta_owner(pl, j);
-        } else if (is_halving(&pl->net->layers[j])) {
+        } else if (is_halving(pl, j)) {
             fuse(pl, j, "pooled");
             /* Batch-norm's backward scatters the pool's delta on the fly. */
             layers[j - 1].delta_owner = -1;
@@ -131,7 +134,7 @@ static bool can_be_slice(const struct planner *pl, int i)
  * readers add later comes to the same sums in the same order. */
 static bool is_alias(const struct planner *pl, int j)
 {
-    if (pl->net->layers[j].n_sources != 1) return false;
+    if (pl->net->layers[j].n_sources != 1 || pl->net->layers[j].groups > 1) return false;
     for (int i = j + 1; i < pl->plan->n; i++)
         for (int k = 0; k < pl->net->layers[i].n_sources; k++)
             if (pl->plan->layers[i].sources[k] == pl->plan->layers[j].sources[0]) return false;
@@ -143,6 +146,7 @@ static bool is_slice(const struct planner *pl, int j, int source)
     const struct amp_layer_desc *l = &pl->net->layers[j];
     const struct amp_plan_layer *p = &pl->plan->layers[j];
     if (source < 0 || !can_be_slice(pl, source)) return false;
+    if (l->groups > 1) return false; /* it reads a part of what the source writes */
     /* For a second reader the tensor has to be dense. */
     if (readers(pl->plan, pl->net, source) != 1 && !is_alias(pl, j)) return false;
     const struct amp_layer_desc *from = &pl->net->layers[source];

@@ -170,6 +170,15 @@ static int last_forward_read(const struct planner *pl, int i, enum amp_format fo
     return last;
 }
 
+/* Whether a layer's backward takes the activation's gradient at its output. Batch-norm's input
+ * often tells as much (layers_conv.c), and a linear activation needs nothing. */
+static bool reads_own_output(const struct amp_layer_desc *l, bool frozen)
+{
+    bool recomputes = l->batch_normalize &&
+                      (frozen ? ampk_is_gradient_of_input : ampk_recomputes_input)(l->activation);
+    return !recomputes && l->activation != AMPK_LINEAR;
+}
+
 /* The same of backward, -1 if nobody reads it there. Backward of a matrix layer reads its input for
  * the weight gradient. */
 static int last_backward_read(const struct planner *pl, int i, enum amp_format format)
@@ -184,11 +193,7 @@ static int last_backward_read(const struct planner *pl, int i, enum amp_format f
                 last = backward_step(pl, j);
     if (i >= 0 && format == home && plan->layers[i].backward) {
         const struct amp_layer_desc *l = &pl->net->layers[i];
-        /* An activation with two slopes finds the sign elsewhere (batch-norm's input), and a linear
-         * one needs nothing. */
-        bool finds_elsewhere =
-            l->batch_normalize && !plan->layers[i].frozen && ampk_is_two_slopes(l->activation);
-        if (!finds_elsewhere && l->activation != AMPK_LINEAR) last = backward_step(pl, i);
+        if (reads_own_output(l, plan->layers[i].frozen)) last = backward_step(pl, i);
     }
     for (int s = 0; s < i; s++)
         if (plan->layers[s].route == i && format == home) {

@@ -18,7 +18,7 @@ void amp_plan_mark_recomputed(struct planner *pl)
 {
     for (int i = 0; i < pl->plan->n; i++) {
         struct amp_plan_layer *p = &pl->plan->layers[i];
-        bool asked = pl->checkpoint ? pl->checkpoint[i] : pl->net->layers[i].checkpoint;
+        bool asked = pl->recompute ? pl->recompute[i] : pl->net->layers[i].recompute;
         p->recomputed = asked && p->ours && !p->loss && p->backward;
         if (asked && !p->recomputed && pl->plan->train)
             amp_plan_add_reason(p, "; checkpoint=1 has no effect: it has no backward");

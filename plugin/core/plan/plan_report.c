@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "plan.h"
-#include "plugin/core/read/text.h"
+#include "plugin/core/read/json.h"
 
 /* Only matrix products compute in reduced precision; every other layer computes in FP32, whatever
  * it stores. */
@@ -74,11 +74,13 @@ static void print_synced(const struct amp_plan *plan, FILE *f)
 
 void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
+    if (net->dialect == AMP_DIALECT_FORK) fprintf(f, "rules: fork (%s)\n", net->dialect_reason);
     fprintf(f, "mixed precision plan: %s", plan->dtype);
     if (plan->dtype_reason) fprintf(f, " (amp_dtype=auto: %s)", plan->dtype_reason);
     if (plan->level)
-        fprintf(f, "; amp_level=%s stands for %s", amp_level_word(plan->level),
-                amp_level_keys(plan->level));
+        fprintf(f, "; amp_level=%s stands for %s%s", amp_level_word(plan->level),
+                amp_level_keys(plan->level),
+                plan->level == AMP_LEVEL_O3 ? ": O2 with a fixed loss scale of 1" : "");
     fprintf(f, "\n%5s %-15s %-18s %-5s %-10s %s\n", "layer", "type", "output", "math", "storage",
             "reason");
     for (int i = 0; i < plan->n; i++) {
@@ -93,38 +95,46 @@ void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net,
     print_synced(plan, f);
 }
 
-void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
+static void layer_json(const struct amp_plan_layer *p, const struct amp_layer_desc *l, int index,
+                       struct amp_json *j)
 {
-    fprintf(f, "{\"precision\": \"%s\", \"precision_reason\": ", plan->dtype);
-    if (plan->dtype_reason)
-        amp_json_string(f, plan->dtype_reason);
-    else
-        fputs("null", f);
-    fprintf(f, ", \"batch\": %d, \"layers\": [", net->batch);
-    for (int i = 0; i < plan->n; i++) {
-        const struct amp_plan_layer *p = &plan->layers[i];
-        const struct amp_layer_desc *l = &net->layers[i];
-        fprintf(
-            f,
-            "%s\n  {\"index\": %d, \"type\": \"%s\", \"output\": [%d, %d, %d], \"outputs\": %d, ",
-            i ? "," : "", i, amp_layer_type_name(l->type), l->out_w, l->out_h, l->out_c,
-            l->outputs);
-        fprintf(f,
-                "\"executor\": \"%s\", \"math\": \"%s\", \"storage\": \"%s\", \"flop\": %.0f, "
-                "\"recomputed\": %s, \"reason\": ",
-                p->ours ? "amp" : "darknet", arithmetic(p, l), amp_format_name(p->out),
-                l->forward_flop, p->recomputed ? "true" : "false");
-        /* Reasons may hold any text, so they are escaped. */
-        amp_json_string(f, p->reason);
-        fputc('}', f);
+    amp_json_line(j, 2);
+    amp_json_begin(j, NULL, '{');
+    amp_json_put(j, "index", "%d", index);
+    amp_json_string(j, "type", amp_layer_type_name(l->type));
+    amp_json_put(j, "output", "[%d, %d, %d]", l->out_w, l->out_h, l->out_c);
+    amp_json_put(j, "outputs", "%d", l->outputs);
+    amp_json_string(j, "executor", p->ours ? "amp" : "darknet");
+    amp_json_string(j, "math", arithmetic(p, l));
+    amp_json_string(j, "storage", amp_format_name(p->out));
+    amp_json_put(j, "flop", "%.0f", l->forward_flop);
+    amp_json_bool(j, "recomputed", p->recomputed);
+    amp_json_string(j, "reason", p->reason);
+    amp_json_end(j, '}');
+}
+
+void amp_plan_write_json(const struct amp_plan *plan, const struct amp_net_desc *net,
+                         struct amp_json *j)
+{
+    if (net->dialect == AMP_DIALECT_FORK) {
+        amp_json_string(j, "rules", "fork");
+        amp_json_string(j, "rules_reason", net->dialect_reason);
     }
-    fprintf(f,
-            "\n], \"flop\": %.0f, \"flop_reduced\": %.0f, \"flop_again\": %.0f, "
-            "\"activation_bytes_fp32\": %zu, "
-            "\"activation_bytes_mixed\": %zu, \"optimizer\": \"%s\", \"kept_bytes\": %zu, "
-            "\"sync_bn_exchanges\": %d, \"sync_bn_bytes\": %zu",
-            plan->flop, plan->flop_reduced, plan->flop_again, plan->darknet_bytes,
-            plan->mixed_bytes, amp_optimizer_word(plan->rules.optimizer),
-            amp_plan_kept_bytes(plan, net), plan->synced_forward + plan->synced_backward,
-            plan->synced_bytes);
+    amp_json_string(j, "precision", plan->dtype);
+    amp_json_string(j, "precision_reason", plan->dtype_reason);
+    amp_json_put(j, "batch", "%d", net->batch);
+    amp_json_begin(j, "layers", '[');
+    for (int i = 0; i < plan->n; i++)
+        layer_json(&plan->layers[i], &net->layers[i], i, j);
+    amp_json_line(j, 0);
+    amp_json_end(j, ']');
+    amp_json_put(j, "flop", "%.0f", plan->flop);
+    amp_json_put(j, "flop_reduced", "%.0f", plan->flop_reduced);
+    amp_json_put(j, "flop_again", "%.0f", plan->flop_again);
+    amp_json_put(j, "activation_bytes_fp32", "%zu", plan->darknet_bytes);
+    amp_json_put(j, "activation_bytes_mixed", "%zu", plan->mixed_bytes);
+    amp_json_string(j, "optimizer", amp_optimizer_word(plan->rules.optimizer));
+    amp_json_put(j, "kept_bytes", "%zu", amp_plan_kept_bytes(plan, net));
+    amp_json_put(j, "sync_bn_exchanges", "%d", plan->synced_forward + plan->synced_backward);
+    amp_json_put(j, "sync_bn_bytes", "%zu", plan->synced_bytes);
 }

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lines.h"
+
 #define DARKNET_NAME_MAX 255 /* longest name of a class that Darknet has room for */
 
 /* ---- where they are ---- */
@@ -74,9 +76,12 @@ int amp_named_files_check_here(const struct amp_cfg_file *cfg, char *err, size_t
 static FILE *open_named(const char *cfg_path, const char *name, char *path, size_t size, char *err,
                         size_t err_size)
 {
+    const char *why = NULL;
     FILE *file = NULL;
-    if (amp_named_file_find(cfg_path, name, path, size) == 0) file = fopen(path, "r");
-    if (!file) snprintf(err, err_size, "%s: %s cannot be read", cfg_path, name);
+    if (amp_named_file_find(cfg_path, name, path, size) == 0) file = amp_text_open(path, &why);
+    if (!file)
+        snprintf(err, err_size, "%s: %s cannot be read%s%s", cfg_path, name, why ? ": " : "",
+                 why ? why : "");
     return file;
 }
 

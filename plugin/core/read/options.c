@@ -72,6 +72,7 @@ static bool parse_power_of_two(const char *value, double *number)
 /* ---- keys ---- */
 
 static const char *const dtype_words[] = {"auto", "fp16", "bf16", "tf32", "fp32", NULL};
+static const char *const dialect_words[] = {"auto", "stock", "fork", NULL};
 static const char *const level_words[] = {"none", "O0", "O1", "O2", "O3", NULL};
 static const char *const overflow_words[] = {"retry", "skip", NULL};
 static const char *const divergence_words[] = {"stop", "continue", NULL};
@@ -79,6 +80,7 @@ static const char *const backend_words[] = {"auto", "cpu", "cuda", NULL};
 static const char *const loader_words[] = {"fast", "darknet", NULL};
 static const char *const reduce_words[] = {"fast", "ordered", NULL};
 static const char *const wire_words[] = {"fp32", "bf16", NULL};
+static const char *const count_words[] = {"auto", NULL};
 static const char *const sidecar_words[] = {"backup", "all", "none", NULL};
 
 const char *amp_level_word(enum amp_level level)
@@ -98,21 +100,27 @@ const char *amp_dtype_word(enum amp_dtype_choice dtype)
 /* The help texts are also the rows of docs/options.md, so they are Markdown. */
 static const struct amp_option_row rows[] = {
     {"mixed_precision", "switch", "0 or 1", "0",
-     "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0; a loss: "
-     "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose.",
+     "Train in mixed precision. In a layer's section, whatever the plan would choose: 0 keeps "
+     "the layer in 4 bytes (a loss: in Darknet's own code), 1 computes it in `amp_dtype`. A "
+     "`[route]` or `[shortcut]` stores 4 bytes if one of its sources is kept so, as in PyTorch, "
+     "unless its own section says 1.",
      .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision), .place = AMP_IN_BOTH},
+    {"amp_dialect", "word", "auto, stock or fork", "auto",
+     "By whose rules the cfg is trained. fork: those of AlexeyAB's Darknet, with its losses, its "
+     "defaults and its way to load images. auto: fork if the cfg has a layer, an activation or a "
+     "key with a value with which this Darknet would train another network.",
+     .kind = AMP_OPTION_WORD, .offset = AT(dialect), .words = dialect_words},
     {"amp_dtype", "word", "auto, fp16, bf16, tf32 or fp32", "auto",
      "What convolutions, deconvolutions, local and connected layers compute in. auto: bf16 on a "
-     "CPU "
-     "that multiplies BF16, fp16 on other CPUs, on GPUs, and with a loss_scale key; a run that is "
-     "resumed with its sidecar keeps what it began with. tf32 and fp32 store 4 bytes: baselines on "
-     "the same code.",
+     "CPU that multiplies BF16; else, and where the cfg has a loss_scale key, fp16. A run that "
+     "goes on with its sidecar keeps its type. tf32 and fp32 store 4 bytes; they are for "
+     "comparison.",
      .kind = AMP_OPTION_WORD, .offset = AT(dtype), .words = dtype_words},
     {"amp_level", "word", "none, O0, O1, O2 or O3", "none",
-     "Stands for other keys, by the names that Apex gave such sets. O0: `amp_dtype=fp32`. O1: "
-     "`amp_dtype=auto`, `loss_scale=dynamic`. O2: `amp_dtype=fp16`, `loss_scale=dynamic`. O3, for "
-     "benchmarks only: `amp_dtype=fp16`, `loss_scale=1`; unlike Apex's, its master weights and the "
-     "arithmetic of batch-norm are FP32.",
+     "A name for a set of keys, as in Apex. O0: `amp_dtype=fp32`. O1: `amp_dtype=auto`, "
+     "`loss_scale=dynamic`. O2: `amp_dtype=fp16`, `loss_scale=dynamic`. O3: O2 with a fixed scale, "
+     "`loss_scale=1`; for benchmarks only. Unlike Apex's, its master weights and the arithmetic of "
+     "batch-norm are FP32.",
      .kind = AMP_OPTION_WORD, .offset = AT(level), .words = level_words},
     {"loss_scale", "word or number", "dynamic, or a number from 1 to 16777216", "dynamic",
      "A number is a fixed scale, rounded down to a power of two; a step that overflows is skipped. "
@@ -120,10 +128,10 @@ static const struct amp_option_row rows[] = {
      .kind = AMP_OPTION_LOSS_SCALE},
     {"loss_scale_init", "number", A_POWER_OF_TWO, "searched",
      "First dynamic scale. Absent: searched on the first batch, downward from `loss_scale_max`.",
-     .kind = AMP_OPTION_POWER_OF_TWO, .offset = AT(loss_scale_init)},
+     .described = true, .kind = AMP_OPTION_POWER_OF_TWO, .offset = AT(loss_scale_init)},
     {"loss_scale_window", "integer", "1 to 1000000000", "max_batches / 50, within 20 to 2000",
-     "Steps without overflow after which the scale grows.", .kind = AMP_OPTION_COUNT,
-     .offset = AT(loss_scale_window), .numbers = {1, MOST}},
+     "Steps without overflow after which the scale grows.", .described = true,
+     .kind = AMP_OPTION_COUNT, .offset = AT(loss_scale_window), .numbers = {1, MOST}},
     {"loss_scale_growth", "number", "2 or 4", "2", "Factor by which the scale grows.",
      .kind = AMP_OPTION_NUMBER_OF, .offset = AT(loss_scale_growth), .numbers = {2, 4}},
     {"loss_scale_backoff", "number", "0.5 or 0.25", "0.5",
@@ -137,9 +145,8 @@ static const struct amp_option_row rows[] = {
      "Redo the backward pass with a smaller scale, or skip the step.", .kind = AMP_OPTION_WORD,
      .offset = AT(on_overflow), .words = overflow_words},
     {"amp_on_divergence", "word", "stop or continue", "stop",
-     "End a run that has diverged: 100 iterations in a row with a loss above 100 times the lowest "
-     "mean of 20 since iteration 100 (or `burn_in`) and 3 times the highest before, or 10 without "
-     "a finite loss. From the first of them on backup and final weights are not replaced. "
+     "stop: end the run when the loss has been 100 times its best for 100 iterations, or not "
+     "finite for 10, and keep the last good backup ([the exact rule](#when-a-run-has-diverged)). "
      "continue: warn once.",
      .kind = AMP_OPTION_WORD, .offset = AT(on_divergence), .words = divergence_words},
     {"amp_backend", "word", "auto, cpu or cuda", "auto", "Where to compute.",
@@ -148,122 +155,130 @@ static const struct amp_option_row rows[] = {
      "Which weights files get a `.amp` file beside them, from which training resumes exactly: the "
      "backup, best and final ones, all, or none.",
      .kind = AMP_OPTION_WORD, .offset = AT(sidecar), .words = sidecar_words},
-    {"amp_backup_every", "integer", "0 to 1000000000", "0",
-     "Of the backups that the trainer writes (a detector's every 100 iterations) leave out those "
-     "that follow the last one, or the start of a run that goes on from it, by fewer iterations "
-     "([what a save costs](stopping-and-resuming.md#saving)). Other files are written as ever. 0: "
-     "leave out none.",
-     .kind = AMP_OPTION_COUNT, .offset = AT(backup_every), .numbers = {0, MOST}},
+    {"amp_backup_every", "integer or word", "auto, or 0 to 1000000000", "auto",
+     "Write a backup at most every so many iterations; a run that goes on from one counts from its "
+     "start. auto: at most so often that saves take 1 % of the time "
+     "([what a save costs](stopping-and-resuming.md#saving)). 0: each that the trainer writes (a "
+     "detector's every 100 iterations). Other files are written as ever.",
+     .kind = AMP_OPTION_COUNT, .offset = AT(backup_every), .words = count_words,
+     .numbers = {0, MOST}},
     {"amp_log", "file name", "at most 4095 bytes", "none",
      "Write one JSON object per iteration to this file; a run that goes on from "
      "weights appends, unless -clear.",
-     .kind = AMP_OPTION_PATH},
+     .described = true, .kind = AMP_OPTION_PATH},
     {"amp_log_layers", "integer", "0 to 1000000000", "100",
-     "Every so many iterations `amp_log` also tells of every layer: largest output and delta, and "
-     "the share of the delta that is zero. 0: never.",
+     "Every how many iterations `amp_log` also lists the layers: largest output, largest delta, "
+     "share of the delta that is zero. 0: never.",
      .kind = AMP_OPTION_COUNT, .offset = AT(log_layers), .numbers = {0, MOST}},
     {"amp_loader", "word", "fast or darknet", "fast",
-     "What loads the images of a detector's batches. fast: JPEGs from file to input in one pass, "
-     "pixels within 5e-4 of Darknet's, the same labels; other files as Darknet loads them. "
-     "darknet: "
+     "What loads a detector's images. fast: JPEGs from file to input in one pass, with Darknet's "
+     "labels and pixels within 5e-4 of Darknet's; other files as Darknet loads them. darknet: "
      "Darknet's own code for all.",
      .kind = AMP_OPTION_WORD, .offset = AT(loader), .words = loader_words},
     {"amp_loader_threads", "integer", "1 to 1024", "the number of cores",
-     "How many threads load a batch. More than there are cores help where files come from a slow "
-     "disk; each has an image in memory.",
-     .kind = AMP_OPTION_COUNT, .offset = AT(loader_threads), .numbers = {1, 1024}},
+     "How many threads load a batch. Each holds one image in memory. More than there are cores "
+     "help where files come from a slow disk.",
+     .described = true, .kind = AMP_OPTION_COUNT, .offset = AT(loader_threads),
+     .numbers = {1, 1024}},
     {"amp_jpeg_scale", "switch", "0 or 1", "0",
-     "Decode large JPEGs at 1/2, 1/4 or 1/8 of their size, as far as they stay larger than the "
-     "network's input. Pixels then are means, where Darknet takes single ones.",
+     "Decode large JPEGs at 1/2, 1/4 or 1/8 of their size, but not below the network's input. A "
+     "pixel is then a mean, where Darknet takes a single one.",
      .kind = AMP_OPTION_SWITCH, .offset = AT(jpeg_scale)},
     {"amp_image_cache", "integer", "0 to 1000000000", "0",
-     "MiB of memory for decoded images of a detector, which are not decoded again when they are "
-     "drawn again. Those that were not drawn for longest go first.",
+     "MiB of memory for decoded images of a detector. An image in it is not decoded again. When "
+     "it is full, the image that was not used for longest goes.",
      .kind = AMP_OPTION_COUNT, .offset = AT(image_cache), .numbers = {0, MOST}},
     {"freeze", "switch", "0 or 1", "0",
      "In the section of a `[convolutional]`, `[deconvolutional]`, `[local]` or `[connected]` "
-     "layer: its "
-     "weights and statistics never change, and batch-norm uses the running ones. Below the lowest "
-     "layer that learns nothing runs backward.",
+     "layer: its weights and statistics never change, and its batch-norm uses the running "
+     "statistics. Backward ends at the lowest layer that still learns.",
      .kind = AMP_OPTION_SWITCH, .place = AMP_IN_LAYERS},
     {"checkpoint", "switch or word", "0 or 1 in a layer's section; auto:GiB under [net], as auto:4",
      "0",
-     "In a layer's section, 1: do not keep this layer's tensors for backward, which computes them "
-     "again from the last ones kept. Under [net], auto:GiB: choose such layers so that the "
-     "activations of a pass fit in so much, for the least arithmetic.",
-     .kind = AMP_OPTION_CHECKPOINT, .place = AMP_IN_BOTH},
+     "In a layer's section, 1: this layer's tensors are not kept for backward, which computes "
+     "them again. Saves memory, costs time. Under [net], auto:GiB: choose such layers so that a "
+     "pass's activations fit into so much memory with the least extra arithmetic.",
+     .described = true, .kind = AMP_OPTION_CHECKPOINT, .place = AMP_IN_BOTH},
     {"amp_reduce", "word", "fast or ordered", "fast",
-     "How several processes (`mpirun`) make one step. fast: all at the same time; gradients are "
-     "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
-     "does it: slow, for proof. Has no effect in one process.",
+     "How several processes (`mpirun`) make one step. fast: all at the same time; the order in "
+     "which gradients are added up is MPI's. ordered: one after another, with the same bits as "
+     "one process; slow, for proof. No effect in one process.",
      .kind = AMP_OPTION_WORD, .offset = AT(reduce), .words = reduce_words},
     {"amp_wire", "word", "fp32 or bf16", "fp32",
-     "In what several processes send their gradients to each other. bf16: half the bytes, each sum "
-     "rounded ([how far](several-processes.md#gradients-in-16-bits)). Only with "
-     "`amp_reduce=fast`. Has no effect in one process.",
+     "The type in which processes send gradients to each other. bf16: half the bytes; each sum "
+     "is rounded ([how far](several-processes.md#gradients-in-16-bits)). Only with "
+     "`amp_reduce=fast`. No effect in one process.",
      .kind = AMP_OPTION_WORD, .offset = AT(wire), .words = wire_words},
     {"amp_sync_bn", "switch", "0 or 1", "0",
-     "1: batch-norm of several processes works over the passes that they run at the same time, as "
-     "if these were one larger pass "
-     "([what it costs](several-processes.md#batch-norm-over-all-processes)). Only with "
-     "`amp_reduce=fast`. Has no effect in one process.",
+     "1: batch-norm takes its statistics from the passes of all processes together ([what it "
+     "costs](several-processes.md#batch-norm-over-all-processes)). Only with `amp_reduce=fast`. "
+     "No effect in one process.",
      .kind = AMP_OPTION_SWITCH, .offset = AT(sync_bn)},
     {"amp_bucket_mb", "number", "0 to 1024", "25",
-     "GPUs that exchange by NCCL send gradients to each other in pieces of so many MiB, while the "
-     "backward pass still computes others ([how](several-processes.md#while-backward-runs)). 0: in "
-     "one piece after it, which needs 4 bytes of memory a parameter less (6 with `amp_wire=bf16`). "
-     "Has no effect without NCCL, with `amp_reduce=ordered` or with `amp_sync_bn=1`.",
+     "Size in MiB of the pieces in which GPUs send gradients by NCCL while backward still runs "
+     "([how](several-processes.md#while-backward-runs)). 0: all at once after backward, which "
+     "saves 4 bytes of memory a parameter (6 with `amp_wire=bf16`). No effect without NCCL, with "
+     "`amp_reduce=ordered` or with `amp_sync_bn=1`.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(bucket_mb), .numbers = {0, 1024}},
     {"amp_rank_timeout", "integer", "3 to 86400", "30",
-     "Seconds after which one of several processes that gives no sign of life counts as lost: the "
-     "others save and end. A process that is only slow gives signs.",
+     "Seconds without a sign of life after which a process counts as lost: the others save and "
+     "end. A process that is only slow gives signs.",
      .kind = AMP_OPTION_COUNT, .offset = AT(rank_timeout), .numbers = {3, 86400}},
     {"ema_alpha", "number", "0 to 0.999999", "0",
-     "Keep a moving average of weights and running statistics, with this share of the old value "
-     "in every step (at first less: [training features](training-features.md)). `-map` judges it, "
-     "and it is saved as `NAME_ema.weights` beside backup and final weights. 0: none.",
+     "Keep a moving average of weights and running statistics: each step it keeps this share of "
+     "its old value (less in the [first steps](training-features.md#moving-average-of-weights)). "
+     "`-map` measures the average, and `NAME_ema.weights` holds it beside backup and final "
+     "weights. 0: none.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(rules.ema_alpha), .numbers = {0, .999999}},
     {"clip_grad_norm", "number", "0 to 1000000000", "0",
-     "Make the gradients of a step smaller, all by one factor, where their norm is larger than "
-     "this. A gradient is the mean over the step's images. 0: never.",
+     "Largest norm of a step's gradients: where it is larger, all are multiplied by one factor "
+     "that makes it this. A gradient is the mean over the step's images. 0: no limit.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(rules.clip_norm), .numbers = {0, MOST}},
     {"clip_grad_value", "number", "0 to 1000000000", "0",
-     "Keep each element of the gradients, which are means over the step's images, within plus and "
-     "minus this. 0: never.",
+     "Largest magnitude of an element of the gradients, which are means over the step's images; "
+     "larger ones are set to it. 0: no limit.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(rules.clip_value), .numbers = {0, MOST}},
     {"optimizer", "word", "sgd, adam, adamw, lars or lamb", "sgd; adam with `adam=1`",
-     "What turns gradients into steps: Darknet's SGD with momentum or Adam; AdamW; LARS; LAMB. "
-     "Those with moments read `B1`, `B2` and `eps` too.",
-     .kind = AMP_OPTION_WORD, .offset = AT(rules.optimizer), .words = amp_optimizer_words},
+     "How gradients become steps. sgd (with momentum) and adam: Darknet's. adamw: Adam whose "
+     "decay is no part of the gradient. lars and lamb: for large batches. adam, adamw and lamb "
+     "read `B1`, `B2` and `eps` too.",
+     .described = true, .kind = AMP_OPTION_WORD, .offset = AT(rules.optimizer),
+     .words = amp_optimizer_words},
     {"decay_bn", "integer", "0 or 1", "0; with adam 1",
-     "Whether `decay` also holds for biases and batch-norm's scales.", .kind = AMP_OPTION_COUNT,
-     .offset = AT(rules.decay_bn), .numbers = {0, 1}},
+     "1: `decay` also holds for biases and batch-norm's scales. 0: for weights alone.",
+     .described = true, .kind = AMP_OPTION_COUNT, .offset = AT(rules.decay_bn), .numbers = {0, 1}},
     {"learning_rate_min", "number", "0 to 1", "0.00001",
      "Lowest rate of `policy=cosine`, `sgdr` and `cyclic`; `learning_rate` is the highest.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.rate_min), .numbers = {0, 1}},
     {"sgdr_cycle", "integer", "1 to 1000000000", "max_batches",
-     "Iterations of the first cycle of `policy=sgdr`.", .kind = AMP_OPTION_COUNT,
+     "Iterations of the first cycle of `policy=sgdr`.", .described = true, .kind = AMP_OPTION_COUNT,
      .offset = AT(schedule.cycle), .numbers = {1, MOST}},
     {"sgdr_mult", "integer", "1 to 1000000000", "2",
-     "How many times as long as the one before each further cycle of `policy=sgdr` is.",
+     "Factor by which each cycle of `policy=sgdr` is longer than the one before.",
      .kind = AMP_OPTION_COUNT, .offset = AT(schedule.mult), .numbers = {1, MOST}},
     {"cyclic_step", "integer", "1 to 1000000000", "none",
-     "Iterations in which `policy=cyclic` goes from the lowest rate to the highest, and in which "
-     "it goes back.",
-     .kind = AMP_OPTION_COUNT, .offset = AT(schedule.step), .numbers = {1, MOST}},
+     "Iterations from the lowest rate of `policy=cyclic` to the highest; the way back takes as "
+     "many.",
+     .described = true, .kind = AMP_OPTION_COUNT, .offset = AT(schedule.step),
+     .numbers = {1, MOST}},
     {"momentum_min", "number", "0 to 1", "0.85",
-     "Momentum (of Adam and its kind: B1) of `policy=onecycle` where the rate is highest; "
-     "`momentum` is that at both ends.",
+     "Lowest momentum of `policy=onecycle`, where the rate is highest (of Adam and its kind: "
+     "B1). At both ends it is `momentum`.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.momentum_min), .numbers = {0, 1}},
     {"seed", "integer", "0 to 18446744073709551615", "none",
      "Same weights, images and augmentation in every run. Works without `mixed_precision` too.",
-     .kind = AMP_OPTION_SEED},
+     .described = true, .kind = AMP_OPTION_SEED},
 };
 
 /* Counts are int in struct amp_options; MOST keeps the 64-bit value within that. */
 static bool set_count(const struct amp_option_row *row, void *member, const char *value)
 {
     uint64_t count;
+    int word;
+    if (row->words && parse_word(value, row->words, &word)) {
+        *(int *)member = AMP_COUNT_AUTO;
+        return true;
+    }
     if (!parse_unsigned(value, MOST, &count) || (double)count < row->numbers[0] ||
         (double)count > row->numbers[1])
         return false;
@@ -316,6 +331,14 @@ bool amp_option_set(const struct amp_option_row *row, struct amp_options *o, boo
         return set_checkpoint(o, is_net, value);
     }
     return false;
+}
+
+void amp_options_default(struct amp_options *o)
+{
+    *o = (struct amp_options){.rules.decay_bn = -1};
+    for (int i = 0; i < LENGTH(rows); i++)
+        if (rows[i].place != AMP_IN_LAYERS && !rows[i].described)
+            amp_option_set(&rows[i], o, true, rows[i].default_text);
 }
 
 const struct amp_option_row *amp_option_rows(int *count)
@@ -382,15 +405,13 @@ bool amp_option_is_meant(const char *key, const struct amp_option_row **nearest)
 /* ---- all keys ---- */
 
 /* Unknown keys first: a misspelt key explains a missing value better than the value's own check. */
-int amp_options_check_all_keys(const struct amp_cfg_file *file, char *notes, size_t notes_size,
-                               char *err, size_t err_size)
+int amp_options_check_all_keys(const struct amp_complaints *c)
 {
     const char *own[LENGTH(rows)];
     for (int i = 0; i < LENGTH(rows); i++)
         own[i] = rows[i].key;
-    return amp_cfg_keys_check(file, own, LENGTH(rows), notes, notes_size, err, err_size) ||
-                   amp_cfg_values_check(file, err, err_size) ||
-                   amp_cfg_values_check_training(file, notes, notes_size, err, err_size)
+    return amp_cfg_keys_check(c, own, LENGTH(rows)) || amp_cfg_values_check(c) ||
+                   amp_cfg_values_check_training(c)
                ? -1
                : 0;
 }

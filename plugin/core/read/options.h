@@ -19,10 +19,13 @@
 #include <stdint.h>
 
 #include "cfg.h"
+#include "complaints.h"
+#include "dialect.h"
 #include "rules.h"
 #include "schedule.h"
 
 #define AMP_LOSS_SCALE_MAX 16777216 /* 2^24, dynamic or fixed */
+#define AMP_COUNT_AUTO     -1       /* the word in place of a count */
 
 /* The numbers are part of the sidecar's format. */
 enum amp_dtype_choice {
@@ -45,9 +48,10 @@ enum amp_level { AMP_LEVEL_NONE, AMP_LEVEL_O0, AMP_LEVEL_O1, AMP_LEVEL_O2, AMP_L
 
 struct amp_options {
     bool mixed_precision;
-    enum amp_level level;        /* it has set dtype and loss scale */
-    enum amp_dtype_choice dtype; /* not AUTO once amp_options_settle_dtype was called */
-    const char *dtype_reason;    /* why AUTO became that; NULL: the cfg names it */
+    enum amp_dialect_choice dialect; /* what was asked for; the cfg file has what follows */
+    enum amp_level level;            /* it has set dtype and loss scale */
+    enum amp_dtype_choice dtype;     /* not AUTO once amp_options_settle_dtype was called */
+    const char *dtype_reason;        /* why AUTO became that; NULL: the cfg names it */
     bool loss_scale_dynamic;
     double loss_scale;      /* static scale, a power of two; only when not dynamic */
     double loss_scale_init; /* 0: search at start-up */
@@ -57,7 +61,7 @@ struct amp_options {
     enum amp_divergence_policy on_divergence;
     enum amp_backend_choice backend;
     enum amp_sidecar_policy sidecar;
-    int backup_every; /* iterations, at least; 0: every one is written */
+    int backup_every; /* iterations, at least; 0: every one is written; or AMP_COUNT_AUTO */
     enum amp_loader loader;
     enum amp_reduce reduce;
     enum amp_wire wire;
@@ -83,7 +87,7 @@ enum amp_option_kind {
     AMP_OPTION_NUMBER,       /* double, between the row's two numbers */
     AMP_OPTION_NUMBER_OF,    /* double, one of the row's two numbers */
     AMP_OPTION_POWER_OF_TWO, /* double */
-    AMP_OPTION_COUNT,        /* int, between the row's two numbers */
+    AMP_OPTION_COUNT,        /* int, between the row's two numbers, or the word as AMP_COUNT_AUTO */
     AMP_OPTION_PATH,         /* log_path */
     AMP_OPTION_LOSS_SCALE,   /* loss_scale and loss_scale_dynamic */
     AMP_OPTION_SEED,         /* seed and seeded */
@@ -97,6 +101,7 @@ enum amp_option_place { AMP_IN_NET, AMP_IN_LAYERS, AMP_IN_BOTH };
 /* One row of the table. docs/options.md and the error messages are made from it too. */
 struct amp_option_row {
     const char *key, *type, *range, *default_text, *help;
+    bool described; /* default_text is no value but says how it comes about; the member is 0 */
     enum amp_option_kind kind;
     size_t offset;            /* of the member that it sets, in struct amp_options */
     const char *const *words; /* the allowed words, then NULL */
@@ -112,6 +117,9 @@ const char *amp_dtype_word(enum amp_dtype_choice);
 /* True for a key of ours. (Darknet's "Unused field" report leaves these out.) */
 bool amp_option_is_key(const char *key);
 
+/* What holds without any key. */
+void amp_options_default(struct amp_options *);
+
 /* Reads and checks our keys. 0, or -1 with file, line, key, value and the allowed values in err.
  * notes (may be NULL) receives lines worth printing once: a static scale that was rounded down,
  * keys without effect beside the others, and, with mixed_precision=1, any key given twice. */
@@ -120,8 +128,7 @@ int amp_options_read(const struct amp_cfg_file *, struct amp_options *, char *no
 
 /* Checks Darknet's own keys as amp_options_read does with mixed_precision=1: unknown ones
  * and values that train something else (cfg_checks.h). */
-int amp_options_check_all_keys(const struct amp_cfg_file *, char *notes, size_t notes_size,
-                               char *err, size_t err_size);
+int amp_options_check_all_keys(const struct amp_complaints *);
 
 /* Turns amp_dtype=auto into what suits the machine; any other value stays. device: it computes on
  * a GPU; bf16: on a CPU that multiplies BF16 (multiplies_bf16 in kernels.h). */

@@ -4,8 +4,6 @@
 #include "options_table.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,90 +25,48 @@ const char *amp_level_keys(enum amp_level level)
     return levels[level].keys;
 }
 
-/* Members that are not named here are 0, false or empty. */
-static const struct amp_options defaults = {
-    .dtype = AMP_DTYPE_AUTO,
-    .loss_scale_dynamic = true,
-    .loss_scale_growth = 2,
-    .loss_scale_backoff = 0.5,
-    .loss_scale_min = 1,
-    .loss_scale_max = AMP_LOSS_SCALE_MAX,
-    .on_overflow = AMP_OVERFLOW_RETRY,
-    .on_divergence = AMP_DIVERGENCE_STOPS,
-    .backend = AMP_BACKEND_AUTO,
-    .sidecar = AMP_SIDECAR_BACKUP,
-    .log_layers = 100,
-    .bucket_mb = 25,
-    .rank_timeout = 30,
-    .rules = {.decay_bn = -1},
-    .schedule = {.rate_min = .00001, .momentum_min = .85, .mult = 2},
-};
-
 /* ---- reading ---- */
 
-/* Everything that the checks below share; errors and notes go to the caller's buffers. */
 struct reader {
-    const struct amp_cfg_file *file;
+    struct amp_complaints complaints;
     struct amp_options *options;
-    char *notes, *err;
-    size_t notes_size, err_size;
 };
-
-__attribute__((format(printf, 3, 4))) static int
-fail(const struct reader *r, const struct amp_cfg_entry *entry, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    amp_cfg_describe(r->file, entry, r->err, r->err_size, format, args);
-    va_end(args);
-    return -1;
-}
-
-__attribute__((format(printf, 3, 4))) static void
-note(const struct reader *r, const struct amp_cfg_entry *entry, const char *format, ...)
-{
-    if (!r->notes_size) return;
-    /* Notes are appended, one per line. */
-    size_t used = strlen(r->notes);
-    va_list args;
-    va_start(args, format);
-    amp_cfg_describe(r->file, entry, r->notes + used, r->notes_size - used, format, args);
-    va_end(args);
-    strncat(r->notes, "\n", r->notes_size - strlen(r->notes) - 1);
-}
 
 static int read_entry(struct reader *r, const struct amp_cfg_section *section,
                       const struct amp_cfg_entry *entry)
 {
-    bool is_net = section == r->file->sections;
+    bool is_net = section == r->complaints.cfg->sections;
     const struct amp_option_row *row = amp_option_find(entry->key);
     if (!row) {
         /* Any other unknown key is Darknet's business (cfg_checks.h). */
         if (!amp_option_is_meant(entry->key, &row)) return 0;
         bool misplaced = !is_net && row->place == AMP_IN_NET;
-        return fail(r, entry, "unknown key in %s; did you mean %s%s?", section->name, row->key,
-                    misplaced ? ", which stands in [net]" : "");
+        return amp_fail_entry(&r->complaints, entry, "unknown key in %s; did you mean %s%s?",
+                              section->name, row->key, misplaced ? ", which stands in [net]" : "");
     }
     if (!is_net && row->place == AMP_IN_NET)
-        return fail(r, entry, "stands in %s; allowed only in the first section, [net]",
-                    section->name);
+        return amp_fail_entry(&r->complaints, entry,
+                              "stands in %s; allowed only in the first section, [net]",
+                              section->name);
     if (is_net && row->place == AMP_IN_LAYERS)
-        return fail(r, entry, "stands in %s; allowed only in the section of a layer",
-                    section->name);
+        return amp_fail_entry(&r->complaints, entry,
+                              "stands in %s; allowed only in the section of a layer",
+                              section->name);
     /* Darknet takes the first of two equal keys. For a key of ours that is more likely a mistake
      * than a wish. */
     const struct amp_cfg_entry *first = amp_cfg_find(section, entry->key);
     if (first != entry)
-        return fail(r, entry, "given twice in %s, first in line %d", section->name, first->line);
+        return amp_fail_entry(&r->complaints, entry, "given twice in %s, first in line %d",
+                              section->name, first->line);
     /* A layer's value is only checked here; the functions amp_option_layer_... read it. */
     struct amp_options layer_options;
     if (!amp_option_set(row, is_net ? r->options : &layer_options, is_net, entry->value))
-        return fail(r, entry, "allowed: %s%s%s%s",
-                    strcmp(row->type, "integer") ? "" : "a whole number, ", row->range,
-                    row->kind == AMP_OPTION_NUMBER && amp_number_vanishes(entry->value)
-                        ? AMP_FP32_LEAST
-                        : "",
-                    amp_cfg_remark_hint(entry->value));
+        return amp_fail_entry(&r->complaints, entry, "allowed: %s%s%s%s",
+                              strcmp(row->type, "integer") ? "" : "a whole number, ", row->range,
+                              row->kind == AMP_OPTION_NUMBER && amp_number_vanishes(entry->value)
+                                  ? AMP_FP32_LEAST
+                                  : "",
+                              amp_cfg_remark_hint(entry->value));
     return 0;
 }
 
@@ -122,11 +78,13 @@ static int check_dynamic_scale(struct reader *r, const struct amp_cfg_section *n
                                *max = amp_cfg_find(net, "loss_scale_max"),
                                *init = amp_cfg_find(net, "loss_scale_init");
     if (o->loss_scale_min > o->loss_scale_max)
-        return fail(r, min ? min : max, "loss_scale_min (%.0f) is above loss_scale_max (%.0f)",
-                    o->loss_scale_min, o->loss_scale_max);
+        return amp_fail_entry(&r->complaints, min ? min : max,
+                              "loss_scale_min (%.0f) is above loss_scale_max (%.0f)",
+                              o->loss_scale_min, o->loss_scale_max);
     if (init && (o->loss_scale_init < o->loss_scale_min || o->loss_scale_init > o->loss_scale_max))
-        return fail(r, init, "allowed: loss_scale_min (%.0f) to loss_scale_max (%.0f)",
-                    o->loss_scale_min, o->loss_scale_max);
+        return amp_fail_entry(&r->complaints, init,
+                              "allowed: loss_scale_min (%.0f) to loss_scale_max (%.0f)",
+                              o->loss_scale_min, o->loss_scale_max);
     return 0;
 }
 
@@ -146,17 +104,20 @@ static int check_static_scale(struct reader *r, const struct amp_cfg_section *ne
     const struct amp_cfg_entry *entry = amp_cfg_find(net, "loss_scale");
     const struct amp_cfg_entry *dynamic = find_dynamic_key(net);
     if (dynamic)
-        return fail(r, dynamic, "steers the dynamic scale, but line %d fixes it (%s=%.80s)",
-                    entry->line, entry->key, entry->value);
+        return amp_fail_entry(&r->complaints, dynamic,
+                              "steers the dynamic scale, but line %d fixes it (%s=%.80s)",
+                              entry->line, entry->key, entry->value);
     /* Without mixed_precision=1 this is AlexeyAB's key, with its own values. */
     if (!o->mixed_precision) return 0;
     if (o->loss_scale < scale_min || o->loss_scale > scale_max)
-        return fail(r, entry, "allowed: %s", amp_option_find("loss_scale")->range);
+        return amp_fail_entry(&r->complaints, entry, "allowed: %s",
+                              amp_option_find("loss_scale")->range);
     int exponent;
     frexp(o->loss_scale, &exponent);
     /* Down, since a smaller scale never overflows where the given one did not. */
     double rounded = ldexp(0.5, exponent);
-    if (rounded != o->loss_scale) note(r, entry, "rounded down to %.0f, a power of two", rounded);
+    if (rounded != o->loss_scale)
+        amp_note_entry(&r->complaints, entry, "rounded down to %.0f, a power of two", rounded);
     o->loss_scale = rounded;
     return 0;
 }
@@ -166,8 +127,8 @@ static int check_image_cache(struct reader *r, const struct amp_cfg_section *net
 {
     long long memory = (long long)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) >> 20;
     if (!r->options->mixed_precision || r->options->image_cache <= memory) return 0;
-    return fail(r, amp_cfg_find(net, "amp_image_cache"),
-                "allowed: 0 to %lld, which is this machine's memory in MiB", memory);
+    return amp_fail_entry(&r->complaints, amp_cfg_find(net, "amp_image_cache"),
+                          "allowed: 0 to %lld, which is this machine's memory in MiB", memory);
 }
 
 static int apply_level(struct reader *r, const struct amp_cfg_section *net)
@@ -177,16 +138,16 @@ static int apply_level(struct reader *r, const struct amp_cfg_section *net)
     for (int i = 0; i < net->n_entries; i++) {
         const struct amp_cfg_entry *e = &net->entries[i];
         if (strcmp(e->key, "amp_dtype") && strncmp(e->key, "loss_scale", 10)) continue;
-        return fail(r, e, "amp_level=%s in line %d stands for %s; allowed: one of them",
-                    amp_level_word(o->level), amp_cfg_line(net, "amp_level"),
-                    amp_level_keys(o->level));
+        return amp_fail_entry(
+            &r->complaints, e, "amp_level=%s in line %d stands for %s; allowed: one of them",
+            amp_level_word(o->level), amp_cfg_line(net, "amp_level"), amp_level_keys(o->level));
     }
     o->dtype = levels[o->level].dtype;
     o->loss_scale_dynamic = levels[o->level].dynamic;
     o->loss_scale = 1;
     if (o->level == AMP_LEVEL_O3)
-        note(r, amp_cfg_find(net, "amp_level"),
-             "for benchmarks only: without a loss scale small gradients become 0");
+        amp_note_entry(&r->complaints, amp_cfg_find(net, "amp_level"),
+                       "for benchmarks only: without a loss scale small gradients become 0");
     return 0;
 }
 
@@ -194,11 +155,14 @@ static int apply_level(struct reader *r, const struct amp_cfg_section *net)
 static int check_checkpoint(struct reader *r, const struct amp_cfg_section *net)
 {
     const struct amp_cfg_entry *choice = amp_cfg_find(net, "checkpoint");
-    for (const struct amp_cfg_section *s = net + 1; choice && s < net + r->file->n_sections; s++) {
+    for (const struct amp_cfg_section *s = net + 1;
+         choice && s < net + r->complaints.cfg->n_sections; s++) {
         const struct amp_cfg_entry *e = amp_cfg_find(s, "checkpoint");
         if (e)
-            return fail(r, e, "line %d chooses the layers itself (%s=%.80s); allowed: one of both",
-                        choice->line, choice->key, choice->value);
+            return amp_fail_entry(
+                &r->complaints, e,
+                "line %d chooses the layers itself (%s=%.80s); allowed: one of both", choice->line,
+                choice->key, choice->value);
     }
     return 0;
 }
@@ -209,9 +173,9 @@ static int check_wire(struct reader *r, const struct amp_cfg_section *net)
     const struct amp_options *o = r->options;
     if (!o->mixed_precision || o->reduce != AMP_REDUCE_ORDERED || o->wire != AMP_WIRE_BF16)
         return 0;
-    return fail(r, amp_cfg_find(net, "amp_wire"),
-                "amp_reduce=ordered in line %d needs amp_wire=fp32",
-                amp_cfg_line(net, "amp_reduce"));
+    return amp_fail_entry(&r->complaints, amp_cfg_find(net, "amp_wire"),
+                          "amp_reduce=ordered in line %d needs amp_wire=fp32",
+                          amp_cfg_line(net, "amp_reduce"));
 }
 
 /* Their passes run one after another. */
@@ -219,10 +183,11 @@ static int check_sync_bn(struct reader *r, const struct amp_cfg_section *net)
 {
     const struct amp_options *o = r->options;
     if (!o->mixed_precision || o->reduce != AMP_REDUCE_ORDERED || !o->sync_bn) return 0;
-    return fail(r, amp_cfg_find(net, "amp_sync_bn"),
-                "amp_reduce=ordered in line %d runs the processes' passes one after another, so "
-                "that they cannot share batch-norm; allowed with it: 0",
-                amp_cfg_line(net, "amp_reduce"));
+    return amp_fail_entry(
+        &r->complaints, amp_cfg_find(net, "amp_sync_bn"),
+        "amp_reduce=ordered in line %d runs the processes' passes one after another, so "
+        "that they cannot share batch-norm; allowed with it: 0",
+        amp_cfg_line(net, "amp_reduce"));
 }
 
 /* Only FP16 needs a loss scale: who sets one wants FP16. */
@@ -236,11 +201,11 @@ static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
     }
 }
 
-/* AlexeyAB's loss_scale without mixed_precision is none of our business. */
+/* loss_scale too: alone, it is AlexeyAB's way to half precision, and FP32 would be trained without
+ * a word. */
 static bool is_idle_without_the_plugin(const char *key)
 {
-    return amp_option_is_key(key) && strcmp(key, "loss_scale") && strcmp(key, "seed") &&
-           strcmp(key, "mixed_precision");
+    return amp_option_is_key(key) && strcmp(key, "seed") && strcmp(key, "mixed_precision");
 }
 
 /* Keys that have no effect beside the others. */
@@ -255,32 +220,29 @@ static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
         if (!strncmp(e->key, "loss_scale", 10)) amp_cfg_idle_add(&scales, e);
         if (loads) amp_cfg_idle_add(&loading, e);
     }
-    amp_cfg_idle_note(&all, r->file, r->notes, r->notes_size,
-                      "has no effect without mixed_precision=1");
+    amp_note_idle(&r->complaints, &all, "has no effect without mixed_precision=1");
     if (!o->mixed_precision) return;
     if (o->dtype != AMP_DTYPE_FP16)
-        amp_cfg_idle_note(&scales, r->file, r->notes, r->notes_size,
-                          "has no effect with amp_dtype=%s: the scale is 1",
-                          amp_cfg_string(net, "amp_dtype", ""));
+        amp_note_idle(&r->complaints, &scales, "has no effect with amp_dtype=%s: the scale is 1",
+                      amp_cfg_string(net, "amp_dtype", ""));
     if (o->loader == AMP_LOADER_DARKNET)
-        amp_cfg_idle_note(&loading, r->file, r->notes, r->notes_size,
-                          "has no effect with amp_loader=darknet");
+        amp_note_idle(&r->complaints, &loading, "has no effect with amp_loader=darknet");
 }
 
 /* The same for layers: the first one with each key. */
 static void note_idle_layers(struct reader *r)
 {
     static const char *const keys[] = {"mixed_precision", "freeze", "checkpoint"};
-    const struct amp_cfg_section *end = r->file->sections + r->file->n_sections;
+    const struct amp_cfg_section *end = r->complaints.cfg->sections + r->complaints.cfg->n_sections;
     struct amp_cfg_idle idle = {0};
     for (int i = 0; i < 3; i++) {
         const struct amp_cfg_entry *e = NULL;
-        for (const struct amp_cfg_section *s = r->file->sections + 1; s < end && !e; s++)
+        for (const struct amp_cfg_section *s = r->complaints.cfg->sections + 1; s < end && !e; s++)
             e = amp_cfg_find(s, keys[i]);
         amp_cfg_idle_add(&idle, e);
     }
-    amp_cfg_idle_note(&idle, r->file, r->notes, r->notes_size,
-                      "a layer's key has no effect without mixed_precision=1 under [net]");
+    amp_note_idle(&r->complaints, &idle,
+                  "a layer's key has no effect without mixed_precision=1 under [net]");
 }
 
 #define LONGEST_SECTION 1000 /* keys; the search compares all pairs */
@@ -293,18 +255,17 @@ static void note_doubles(struct reader *r, const struct amp_cfg_section *s, int 
         const struct amp_cfg_entry *e = &s->entries[i], *first = amp_cfg_find(s, e->key);
         if (first == e) continue;
         const char *more = ++*doubles == MOST_DOUBLES ? "; there may be more" : "";
-        note(r, e, "given twice in %s; line %d counts (%s=%.40s)%s", s->name, first->line,
-             first->key, first->value, more);
+        amp_note_entry(&r->complaints, e, "given twice in %s; line %d counts (%s=%.40s)%s", s->name,
+                       first->line, first->key, first->value, more);
     }
 }
 
-static int check_first_section(struct reader *r)
+static int check_first_section(const struct amp_complaints *c)
 {
-    const struct amp_cfg_section *first = r->file->sections;
+    const struct amp_cfg_section *first = c->cfg->sections;
     if (!strcmp(first->name, "[net]") || !strcmp(first->name, "[network]")) return 0;
-    snprintf(r->err, r->err_size, "%s:%d: the first section is %s; it must be [net] or [network]",
-             r->file->path, first->line, first->name);
-    return -1;
+    return amp_fail_line(c, first->line, "the first section is %s; it must be [net] or [network]",
+                         first->name);
 }
 
 /* The order: each key by itself, then combinations, then what has no effect. So the first error is
@@ -312,11 +273,11 @@ static int check_first_section(struct reader *r)
 int amp_options_read(const struct amp_cfg_file *file, struct amp_options *options, char *notes,
                      size_t notes_size, char *err, size_t err_size)
 {
-    struct reader r = {file, options, notes, err, notes ? notes_size : 0, err_size};
+    struct reader r = {{file, notes, notes ? notes_size : 0, err, err_size}, options};
     const struct amp_cfg_section *net = file->sections;
-    *options = defaults;
-    if (r.notes_size) *notes = '\0';
-    if (check_first_section(&r)) return -1;
+    amp_options_default(options);
+    if (r.complaints.notes_size) *notes = '\0';
+    if (check_first_section(&r.complaints)) return -1;
     /* Every section, since a key of ours in a wrong one is an error. */
     for (const struct amp_cfg_section *s = net; s < net + file->n_sections; s++)
         for (int i = 0; i < s->n_entries; i++)
@@ -338,14 +299,12 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
     if (!options->mixed_precision) {
         bool seeded = options->seeded;
         uint64_t seed = options->seed;
-        *options = defaults;
+        amp_options_default(options);
         options->seeded = seeded;
         options->seed = seed;
         return 0;
     }
-    if (amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size))
-        return -1;
-    if (amp_rules_complete(&options->rules, file, notes, r.notes_size, err, err_size)) return -1;
-    return amp_schedule_complete(&options->schedule, &options->rules, file, notes, r.notes_size,
-                                 err, err_size);
+    if (amp_options_check_all_keys(&r.complaints)) return -1;
+    if (amp_rules_complete(&options->rules, &r.complaints)) return -1;
+    return amp_schedule_complete(&options->schedule, &options->rules, &r.complaints);
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "key_table.h"
+
 const char *const amp_optimizer_words[AMP_OPTIMIZERS + 1] = {"sgd",  "adam", "adamw",
                                                              "lars", "lamb", 0};
 
@@ -17,19 +19,17 @@ const char *amp_optimizer_word(enum amp_optimizer optimizer)
 /* ---- keys ---- */
 
 /* Outside of these an update would be no mean of gradients, or divide by 0. */
-static int check_betas(const struct amp_rules *r, const struct amp_cfg_file *cfg, char *err,
-                       size_t err_size)
+static int check_betas(const struct amp_rules *r, const struct amp_complaints *c)
 {
-    const struct amp_cfg_section *net = cfg->sections;
+    const struct amp_cfg_section *net = c->cfg->sections;
     const struct amp_cfg_entry *eps = amp_cfg_find(net, "eps");
     if (!r->darknets_adam && !amp_rules_keep_moments(r)) return 0;
     /* As FP32, in which 0.99999999 is 1. */
     if (r->b1 < 0 || (float)r->b1 >= 1)
-        return amp_cfg_fail(cfg, amp_cfg_find(net, "B1"), err, err_size, "allowed: 0 to below 1");
+        return amp_fail_entry(c, amp_cfg_find(net, "B1"), "allowed: 0 to below 1");
     if (r->b2 < 0 || (float)r->b2 >= 1)
-        return amp_cfg_fail(cfg, amp_cfg_find(net, "B2"), err, err_size, "allowed: 0 to below 1");
-    if (eps && r->eps <= 0)
-        return amp_cfg_fail(cfg, eps, err, err_size, "allowed: a number above 0");
+        return amp_fail_entry(c, amp_cfg_find(net, "B2"), "allowed: 0 to below 1");
+    if (eps && r->eps <= 0) return amp_fail_entry(c, eps, "allowed: a number above 0");
     return 0;
 }
 
@@ -40,39 +40,39 @@ static bool has_section(const struct amp_cfg_file *cfg, const char *name)
     return false;
 }
 
-static void note_idle_keys(const struct amp_rules *r, const struct amp_cfg_file *cfg, char *notes,
-                           size_t size)
+static void note_idle_keys(const struct amp_rules *r, const struct amp_complaints *c)
 {
     static const char *const betas[] = {"B1", "B2", "eps", NULL};
     static const char *const momentum[] = {"momentum", NULL};
     struct amp_cfg_idle idle = {0};
     bool moments = r->darknets_adam || amp_rules_keep_moments(r);
-    if (r->darknets_adam && has_section(cfg, "[local]")) return; /* Darknet moves it by SGD */
+    if (r->darknets_adam && has_section(c->cfg, "[local]")) return; /* Darknet moves it by SGD */
     for (const char *const *key = moments ? momentum : betas; *key; key++)
-        amp_cfg_idle_add(&idle, amp_cfg_find(cfg->sections, *key));
-    amp_cfg_idle_note(&idle, cfg, notes, size, "has no effect with optimizer=%s%s",
-                      amp_optimizer_word(r->optimizer), moments ? "; B1 is its momentum" : "");
+        amp_cfg_idle_add(&idle, amp_cfg_find(c->cfg->sections, *key));
+    amp_note_idle(c, &idle, "has no effect with optimizer=%s%s", amp_optimizer_word(r->optimizer),
+                  moments ? "; B1 is its momentum" : "");
 }
 
-int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *cfg, char *notes,
-                       size_t notes_size, char *err, size_t err_size)
+int amp_rules_complete(struct amp_rules *r, const struct amp_complaints *c)
 {
+    const struct amp_cfg_file *cfg = c->cfg;
     const struct amp_cfg_section *net = cfg->sections;
     const struct amp_cfg_entry *e = amp_cfg_find(net, "optimizer");
-    r->darknets_adam = amp_cfg_int(net, "adam", 0); /* 0 or 1: cfg_keys.c */
+    r->darknets_adam = amp_net_int(cfg, "adam"); /* 0 or 1: cfg_keys.c */
     if (r->darknets_adam && e && r->optimizer != AMP_OPTIMIZER_ADAM)
-        return amp_cfg_fail(cfg, e, err, err_size, "line %d has adam=1; allowed beside it: adam",
-                            amp_cfg_line(net, "adam"));
+        return amp_fail_entry(c, e, "line %d has adam=1; allowed beside it: adam",
+                              amp_cfg_line(net, "adam"));
     if (r->darknets_adam) r->optimizer = AMP_OPTIMIZER_ADAM;
     if (r->clip_norm > 0 && r->clip_value > 0)
-        return amp_cfg_fail(cfg, amp_cfg_find(net, "clip_grad_value"), err, err_size,
-                            "line %d has clip_grad_norm; allowed: one of them",
-                            amp_cfg_line(net, "clip_grad_norm"));
-    r->b1 = amp_cfg_float(net, "B1", .9);
-    r->b2 = amp_cfg_float(net, "B2", .999);
-    r->eps = amp_cfg_float(net, "eps", 0);
-    note_idle_keys(r, cfg, notes, notes_size);
-    return check_betas(r, cfg, err, err_size);
+        return amp_fail_entry(c, amp_cfg_find(net, "clip_grad_value"),
+                              "line %d has clip_grad_norm; allowed: one of them",
+                              amp_cfg_line(net, "clip_grad_norm"));
+    r->b1 = amp_net_float(cfg, "B1");
+    r->b2 = amp_net_float(cfg, "B2");
+    /* Other optimizers of ours have an eps of their own. */
+    r->eps = r->darknets_adam || amp_cfg_find(net, "eps") ? amp_net_float(cfg, "eps") : 0;
+    note_idle_keys(r, c);
+    return check_betas(r, c);
 }
 
 /* ---- what follows from them ---- */

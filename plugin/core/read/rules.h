@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cfg.h"
+#include "complaints.h"
 
 /* The numbers are part of the sidecar's format. */
 enum amp_optimizer {
@@ -32,10 +32,8 @@ struct amp_rules {
 };
 
 /* Reads Darknet's keys of Adam into *r, whose own keys are set already, and checks that all fit
- * together. 0, or -1 with file, line and what is allowed in err. notes receives a line about
- * keys that have no effect with this optimizer. */
-int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *, char *notes,
-                       size_t notes_size, char *err, size_t err_size);
+ * together. 0 or -1. A note is about keys that have no effect with this optimizer. */
+int amp_rules_complete(struct amp_rules *r, const struct amp_complaints *);
 
 /* Whether the optimizer keeps moments in arrays of ours, because Darknet has made none. */
 bool amp_rules_keep_moments(const struct amp_rules *);

@@ -3,8 +3,9 @@
 #include "schedule.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
+
+#include "key_table.h"
 
 /* As PyTorch's OneCycleLR has them by default: div_factor, final_div_factor, pct_start. */
 static const double starts_at = 1. / 25, ends_at = 1. / 25 / 1e4, rises = .3;
@@ -86,37 +87,16 @@ double amp_schedule_momentum(const struct amp_schedule *s, double momentum, size
 /* ---- keys ---- */
 
 struct checker {
-    const struct amp_cfg_file *cfg;
+    const struct amp_complaints *complaints;
     const struct amp_cfg_section *net;
     const struct amp_rules *rules;
-    char *notes, *err;
-    size_t notes_size, err_size;
 };
 
-/* key: whose line is named; if it is missing, that of `policy`. */
-__attribute__((format(printf, 3, 4))) static int fail(const struct checker *k, const char *key,
-                                                      const char *format, ...)
+/* Whose line is named: the key's; if it is missing, that of `policy`. */
+static const struct amp_cfg_entry *entry_of(const struct checker *k, const char *key)
 {
     const struct amp_cfg_entry *e = amp_cfg_find(k->net, key);
-    va_list args;
-    va_start(args, format);
-    amp_cfg_describe(k->cfg, e ? e : amp_cfg_find(k->net, "policy"), k->err, k->err_size, format,
-                     args);
-    va_end(args);
-    return -1;
-}
-
-__attribute__((format(printf, 3, 4))) static void note(const struct checker *k, const char *key,
-                                                       const char *format, ...)
-{
-    if (!k->notes_size) return;
-    size_t used = strlen(k->notes);
-    va_list args;
-    va_start(args, format);
-    amp_cfg_describe(k->cfg, amp_cfg_find(k->net, key), k->notes + used, k->notes_size - used,
-                     format, args);
-    va_end(args);
-    strncat(k->notes, "\n", k->notes_size - strlen(k->notes) - 1);
+    return e ? e : amp_cfg_find(k->net, "policy");
 }
 
 /* The keys that steer a rate, and the policies that read them, Darknet's and ours. */
@@ -152,8 +132,7 @@ static void note_idle_keys(const struct checker *k, int burn_in)
             is_among(policy, readers[i].policies) || (burn_in && !strcmp(readers[i].key, "power"));
         if (!read) amp_cfg_idle_add(&idle, amp_cfg_find(k->net, readers[i].key));
     }
-    amp_cfg_idle_note(&idle, k->cfg, k->notes, k->notes_size, "has no effect with policy=%.40s",
-                      policy);
+    amp_note_idle(k->complaints, &idle, "has no effect with policy=%.40s", policy);
 }
 
 /* Of a lowest value that is above the highest. Blames a line of the cfg: if only one of the two is
@@ -163,9 +142,11 @@ static int check_lowest(const struct checker *k, const char *low_key, double low
 {
     if (low <= high) return 0;
     if (amp_cfg_find(k->net, low_key))
-        return fail(k, low_key, "allowed: 0 to %s, which is %g", high_key, high);
-    return fail(k, high_key, "allowed with policy=%s: at least %s, which is %g without a key",
-                amp_cfg_string(k->net, "policy", ""), low_key, low);
+        return amp_fail_entry(k->complaints, entry_of(k, low_key), "allowed: 0 to %s, which is %g",
+                              high_key, high);
+    return amp_fail_entry(k->complaints, entry_of(k, high_key),
+                          "allowed with policy=%s: at least %s, which is %g without a key",
+                          amp_cfg_string(k->net, "policy", ""), low_key, low);
 }
 
 /* What Adam and its kind have for momentum. */
@@ -178,50 +159,58 @@ static int check_onecycle(const struct checker *k, const struct amp_schedule *s)
 {
     const char *key = cycles_b1(k->rules) ? "B1" : "momentum";
     if (s->burn_in)
-        return fail(k, "burn_in",
-                    "allowed: none with policy=onecycle, which begins with a small rate itself");
-    return check_lowest(k, "momentum_min", s->momentum_min, key, amp_cfg_float(k->net, key, .9));
+        return amp_fail_entry(
+            k->complaints, entry_of(k, "burn_in"),
+            "allowed: none with policy=onecycle, which begins with a small rate itself");
+    return check_lowest(k, "momentum_min", s->momentum_min, key,
+                        amp_net_float(k->complaints->cfg, key));
 }
 
 /* Settings that are allowed, but leave nothing of what the policy is for. */
 static void note_useless(const struct checker *k, const struct amp_schedule *s, double rate)
 {
     if (s->policy == AMP_POLICY_SGDR && s->total > 1 && s->cycle >= s->total)
-        note(k, "sgdr_cycle",
-             "max_batches=%d ends the training before the rate begins again; allowed for that: 1 "
-             "to %d",
-             s->total, s->total - 1);
+        amp_note_entry(
+            k->complaints, entry_of(k, "sgdr_cycle"),
+            "max_batches=%d ends the training before the rate begins again; allowed for that: 1 "
+            "to %d",
+            s->total, s->total - 1);
     if (s->policy == AMP_POLICY_CYCLIC && s->total > 0 && s->step > s->total)
-        note(k, "cyclic_step",
-             "max_batches=%d ends the training before the rate has reached learning_rate; allowed "
-             "for that: 1 to %d",
-             s->total, s->total);
+        amp_note_entry(
+            k->complaints, entry_of(k, "cyclic_step"),
+            "max_batches=%d ends the training before the rate has reached learning_rate; allowed "
+            "for that: 1 to %d",
+            s->total, s->total);
     if ((float)s->rate_min == (float)rate) /* as Darknet stores them */
-        note(k, amp_cfg_find(k->net, "learning_rate_min") ? "learning_rate_min" : "learning_rate",
-             "lowest and highest rate are both %g, so the rate does not change; allowed for that: "
-             "learning_rate above learning_rate_min",
-             rate);
+        amp_note_entry(
+            k->complaints,
+            amp_cfg_find(k->net, amp_cfg_find(k->net, "learning_rate_min") ? "learning_rate_min"
+                                                                           : "learning_rate"),
+            "lowest and highest rate are both %g, so the rate does not change; allowed for that: "
+            "learning_rate above learning_rate_min",
+            rate);
 }
 
 int amp_schedule_complete(struct amp_schedule *s, const struct amp_rules *rules,
-                          const struct amp_cfg_file *cfg, char *notes, size_t notes_size, char *err,
-                          size_t err_size)
+                          const struct amp_complaints *c)
 {
-    struct checker k = {cfg, cfg->sections, rules, notes, err, notes_size, err_size};
-    double rate = amp_cfg_float(k.net, "learning_rate", .001);
+    struct checker k = {c, c->cfg->sections, rules};
+    double rate = amp_net_float(c->cfg, "learning_rate");
     s->policy = amp_policy_from_word(amp_cfg_string(k.net, "policy", ""));
-    s->total = amp_cfg_int(k.net, "max_batches", 0);
-    s->burn_in = amp_cfg_int(k.net, "burn_in", 0);
-    s->power = amp_cfg_float(k.net, "power", 4);
+    s->total = amp_net_int(c->cfg, "max_batches");
+    s->burn_in = amp_net_int(c->cfg, "burn_in");
+    s->power = amp_net_float(c->cfg, "power");
     note_idle_keys(&k, s->burn_in);
     if (s->policy == AMP_POLICY_OF_DARKNET) return 0;
     bool needs_total = s->policy == AMP_POLICY_COSINE || s->policy == AMP_POLICY_ONECYCLE ||
                        (s->policy == AMP_POLICY_SGDR && !s->cycle);
-    if (needs_total && s->total < 1) return fail(&k, "policy", "needs max_batches=, at least 1");
+    if (needs_total && s->total < 1)
+        return amp_fail_entry(k.complaints, entry_of(&k, "policy"),
+                              "needs max_batches=, at least 1");
     if (s->policy == AMP_POLICY_CYCLIC && !s->step)
-        return fail(&k, "policy",
-                    "needs cyclic_step=, the iterations from the lowest to the "
-                    "highest rate (Smith 2017: those of 2 to 10 epochs)");
+        return amp_fail_entry(k.complaints, entry_of(&k, "policy"),
+                              "needs cyclic_step=, the iterations from the lowest to the "
+                              "highest rate (Smith 2017: those of 2 to 10 epochs)");
     if (s->policy == AMP_POLICY_ONECYCLE) return check_onecycle(&k, s);
     if (check_lowest(&k, "learning_rate_min", s->rate_min, "learning_rate", rate)) return -1;
     note_useless(&k, s, rate);

@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "cfg.h"
+#include "complaints.h"
 #include "rules.h"
 
 enum amp_policy {
@@ -54,8 +54,7 @@ const char *amp_policy_words(void);
  * that all fit together, and with the rules, which are complete. 0, or -1 with file, line and what
  * is allowed in err. notes receives lines about keys that have no effect with this policy. */
 int amp_schedule_complete(struct amp_schedule *s, const struct amp_rules *,
-                          const struct amp_cfg_file *, char *notes, size_t notes_size, char *err,
-                          size_t err_size);
+                          const struct amp_complaints *);
 
 /* The rate of an iteration; rate: learning_rate. Only for policies of ours. */
 double amp_schedule_rate(const struct amp_schedule *, double rate, size_t iteration);

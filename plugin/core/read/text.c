@@ -1,10 +1,9 @@
-/* Decides how far two words are apart, how notes and JSON values are written, and when a progress
- * line is due. It must not know what the words, values and work are. */
+/* Decides how far two words are apart, how notes are written, and when a progress line is due. It
+ * must not know what the words, values and work are. */
 #define _GNU_SOURCE
 #include "text.h"
 
 #include <ctype.h>
-#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -69,6 +68,15 @@ const char *amp_nearest_word(const char *word, const char *const *known, size_t 
     return nearest;
 }
 
+/* ---- durations ---- */
+
+const char *amp_duration_text(double seconds, char text[32])
+{
+    long s = (long)(seconds + 0.5);
+    snprintf(text, 32, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    return text;
+}
+
 /* ---- notes ---- */
 
 void amp_notes_print(const char *notes, FILE *f)
@@ -78,30 +86,6 @@ void amp_notes_print(const char *notes, FILE *f)
         fprintf(f, "darknet-amp: %.*s\n", (int)length, notes);
         notes += length + (notes[length] == '\n');
     }
-}
-
-/* ---- JSON ---- */
-
-void amp_json_string(FILE *f, const char *text)
-{
-    fputc('"', f);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(f, "\\%c", *c);
-        else if (*c < 0x20)
-            fprintf(f, "\\u%04x", *c);
-        else
-            fputc(*c, f);
-    }
-    fputc('"', f);
-}
-
-void amp_json_number(FILE *f, double value, int digits)
-{
-    if (isfinite(value))
-        fprintf(f, "%.*g", digits, value);
-    else
-        fputs("null", f);
 }
 
 /* ---- progress ---- */

@@ -1,4 +1,4 @@
-/* Text for people and for programs: the word that was meant, notes, JSON values, progress lines. */
+/* Text for people: the word that was meant, notes, progress lines. */
 #ifndef AMP_TEXT_H
 #define AMP_TEXT_H
 
@@ -17,19 +17,15 @@ const char *amp_nearest_word(const char *word, const char *const *known, size_t 
 /* The number of such edits that turn a into b; AMP_WORDS_FAR_APART if one of them is that long. */
 int amp_word_edits(const char *a, const char *b);
 
+/* ---- h:mm:ss, rounded to seconds ---- */
+
+/* Returns text. */
+const char *amp_duration_text(double seconds, char text[32]);
+
 /* ---- notes ---- */
 
 /* Prints each line of notes with "darknet-amp: " in front, also a last one without a newline. */
 void amp_notes_print(const char *notes, FILE *);
-
-/* ---- JSON values; the caller writes the object around them ---- */
-
-#define AMP_JSON_EXACT 17 /* digits that keep a double exact */
-
-/* A string in quotes, escaped; bytes above 127 stay as they are. */
-void amp_json_string(FILE *, const char *text);
-/* A number, or null for inf and NaN, which JSON lacks. */
-void amp_json_number(FILE *, double value, int digits);
 
 /* ---- a progress line, at most one every AMP_PROGRESS_SECONDS ---- */
 
