@@ -1,12 +1,13 @@
 /* Darknet's own commands: which there are, and what must be there before one of them starts.
  *
- * darknet_commands.c has the table of them and reads a command line by it; darknet_checks.c looks
- * at the files. Darknet itself looks at almost nothing: most of what is refused here ends with a
- * crash there, or with status 0. */
+ * darknet_commands.c has the table of them, over darknet_checks.c, which looks at the files, over
+ * darknet_line.c, which reads a command line. Darknet itself looks at almost nothing: most of what
+ * is refused here ends with a crash there, or with status 0. */
 #ifndef AMP_DARKNET_COMMANDS_H
 #define AMP_DARKNET_COMMANDS_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 /* What a command takes from the data file, and does with it. */
 enum {
@@ -50,16 +51,29 @@ struct amp_darknet_line {
     const char **options; /* the words that were options and their values; NULL behind the last */
 };
 
+/* ---- darknet_line.c ---- */
+
+/* "Usage: darknet WORDS FILES", without the end of the line; and with options and end. */
+void amp_darknet_print_files(const struct amp_darknet_command *, FILE *);
+void amp_darknet_print_usage(const struct amp_darknet_command *, FILE *);
+
+/* Fills a line, of which only the command is set, from main's argv, of which first and second are
+ * the places of the command's words. 0, or -1 after telling on stderr what is wrong. */
+int amp_darknet_read(struct amp_darknet_line *, int argc, char **argv, int first, int second);
+
 /* The value of an option, "" of one without; NULL: it is not given. */
 const char *amp_darknet_option(const struct amp_darknet_line *, const char *name);
 /* The first file of this kind; NULL: none. */
 const char *amp_darknet_file(const struct amp_darknet_line *, const char *kind);
 
+/* ---- darknet_checks.c ---- */
+
 /* True if it may start; else every fault has been told on stderr. */
 bool amp_darknet_check(const struct amp_darknet_line *);
 
-/* main's argv, of which first and second are the places of the command's words. Checks it, then
- * hands over to Darknet's main. */
+/* ---- darknet_commands.c ---- */
+
+/* main's argv, as above. Checks it, then hands over to Darknet's main. */
 int amp_command_darknet(int argc, char **argv, int first, int second);
 
 #endif

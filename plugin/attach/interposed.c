@@ -341,6 +341,14 @@ AMP_INTERPOSE(void, do_nms_sort, (detection * found, int n, int classes, float t
     amp_boxes_nms_sort(found, n, classes, thresh);
 }
 
+/* Trainers end while the next batch is being loaded, and free the names that its threads draw
+ * from. */
+AMP_INTERPOSE(void, free_ptrs, (void **names, int n))
+{
+    amp_batches_wait();
+    AMP_REAL(free_ptrs)(names, n);
+}
+
 /* ---- windows and video ---- */
 
 /* Of most callers NULL is followed by an assertion, whose text does not name the video. */

@@ -34,6 +34,7 @@
     X(forward_convolutional_layer)                                                                 \
     X(free_data)                                                                                   \
     X(free_network)                                                                                \
+    X(free_ptrs)                                                                                   \
     X(get_next_batch)                                                                              \
     X(get_yolo_detections)                                                                         \
     X(gradient_array)                                                                              \
