@@ -94,7 +94,7 @@ static struct amp_session *read_session(const char *cfg_path)
     if (s->options.mixed_precision) {
         if (amp_named_files_check_here(s->cfg, err, sizeof err)) amp_fail(err);
         s->desc = amp_net_describe(s->cfg, 0, 0, true, err, sizeof err);
-        if (!s->desc || amp_net_check_dialect(s->cfg, s->desc, err, sizeof err)) amp_fail(err);
+        if (!s->desc) amp_fail(err);
         /* A variant's network measures, on one process. */
         if (!amp_cfg_is_variant(cfg_path)) amp_ranks_start(&s->options);
     }
@@ -193,6 +193,20 @@ static void start_training_state(struct amp_session *s)
     pthread_once(&once, close_logs_at_exit);
 }
 
+/* The plan that is printed is the first one. */
+static void report_stop(const struct amp_session *s)
+{
+    for (int i = 0; i < s->desc->n; i++) {
+        const struct amp_layer_desc *l = &s->desc->layers[i];
+        if (!l->stopbackward || !l->stop_until) continue;
+        fprintf(stderr,
+                "darknet-amp: %s:%d: stopbackward=%d: until that iteration only the layers behind "
+                "this one are trained, as by AlexeyAB's Darknet on a GPU\n",
+                s->cfg->path, amp_cfg_line(amp_cfg_layer(s->cfg, i), "stopbackward"),
+                l->stop_until);
+    }
+}
+
 static void report_plan(const struct amp_session *s)
 {
     const network *net = s->net;
@@ -251,6 +265,7 @@ static void attach_session(struct amp_session *s, network *net)
     if (amp_session_make_plan(s, true, err, sizeof err)) amp_fail(err);
     fflush(stdout);
     report_plan(s);
+    report_stop(s);
     report_spinning(s);
     start_training_state(s);
     save_pointers(s);

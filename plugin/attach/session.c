@@ -70,11 +70,18 @@ enum amp_format *amp_session_no_demotions(int n)
     return demoted;
 }
 
+/* As in the pass that is under way, or would be next: `seen` counts a pass when it begins. */
+static bool stop_backward(struct amp_session *s, size_t pass_images)
+{
+    return amp_net_stop(s->desc, amp_iterations_in(s->net, *s->net->seen - pass_images));
+}
+
 /* Inference has the layers that training demoted, and its own on top. amp_plan_make gets a merged
  * list, since it knows nothing of two uses. */
 int amp_session_make_plan(struct amp_session *s, bool train, char *err, size_t err_size)
 {
     enum amp_format *demoted = amp_session_no_demotions(s->net->n);
+    stop_backward(s, s->pass_images);
     for (int i = 0; i < s->net->n; i++)
         demoted[i] =
             train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference_demoted[i];
@@ -370,6 +377,8 @@ int amp_session_begin(struct amp_session *s, const network *view, char *err, siz
     int passes = view->batch ? (int)(*view->seen / (size_t)view->batch) : 0;
     int subdivision = view->train ? (passes - 1) % view->subdivisions : 0;
     s->view = *view;
+    if (view->train && subdivision == s->step.first_pass && stop_backward(s, (size_t)view->batch))
+        s->replan = true;
     amp_session_take_deltas(s);
     if ((resized || needs_plan(s, view->train, subdivision)) &&
         make_anew(s, view, resized, err, err_size))

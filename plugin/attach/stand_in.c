@@ -3,6 +3,7 @@
 #include "stand_in.h"
 
 #include "interposed.h"
+#include "plugin/core/read/dialect.h"
 #include "plugin/core/read/key_table.h"
 
 #ifdef GPU
@@ -38,8 +39,9 @@ static void change(struct changes *c, int section, const char *key, const char *
     c->keys[c->n++] = (struct amp_cfg_key){key, value, section};
 }
 
-/* Darknet would say of each that it is unused. Of random= it reads the whole number only, which is
- * 0 for a factor below 1. */
+/* Darknet would say of each that it is unused, and take an activation that it does not know for
+ * another one, which here is ours. Of random= it reads the whole number only, which is 0 for a
+ * factor below 1. It would end backward for ever where stopbackward= says for how long. */
 static void change_keys(struct changes *c, int section)
 {
     const struct amp_cfg_section *s = &c->cfg->sections[section];
@@ -49,6 +51,10 @@ static void change_keys(struct changes *c, int section)
         const struct amp_key_row *row = amp_key_find(e->key, type);
         if (!amp_option_is_key(e->key) && (!row || !amp_key_is_stocks(row)))
             change(c, section, e->key, NULL);
+        else if (!strcmp(e->key, "stopbackward"))
+            change(c, section, e->key, NULL);
+        else if (!strcmp(e->key, "activation") && amp_fork_activation(e->value))
+            change(c, section, e->key, "linear");
         else if (!strcmp(e->key, "random") && atof(e->value) > 0)
             change(c, section, e->key, "1");
     }

@@ -219,8 +219,8 @@ def main():
         net = "[net]\nwidth=8\nheight=8\nchannels=3\n"
         check_fails(program, folder, net + "[conv]\n[softmax]\ntree=data/9k.tree\n",
                     "bad.cfg:7: tree=data/9k.tree: there is no such file")
-        check_fails(program, folder, net + "[conv]\nactivation=swish\n",
-                    "bad.cfg:6: activation=swish")
+        check_fails(program, folder, net + "[conv]\nactivation=gelu\n",
+                    "bad.cfg:6: activation=gelu")
         check_fails(program, folder, net + "[sam]\nfrom=-1\n", "bad.cfg:5: [sam]")
         check_fails(program, folder, net + "amp_dtype=fp8\n[conv]\n",
                     "bad.cfg:5: amp_dtype=fp8: allowed: auto, fp16, bf16, tf32 or fp32")

@@ -549,7 +549,7 @@ AMP_TEST(every_number_of_the_report)
     plan->rules = (struct amp_rules){.decay_bn = -1, .clip_value = .5};
     text = report_of(false), object = report_of(true);
     CHECK_SAYS(text, "plan: fp16 (amp_dtype=auto: it is Friday); amp_level=O3 stands for "
-                     "amp_dtype=fp16, loss_scale=1\n");
+                     "amp_dtype=fp16, loss_scale=1: O2 with a fixed loss scale of 1\n");
     CHECK_SAYS(text, "backward computes 1 layer again, ");
     CHECK_SAYS(text, "; no choice of layers fits in what checkpoint=auto allows, this is the "
                      "least: lower batch, or raise subdivisions\n"

@@ -341,6 +341,7 @@ static int share_batch(const struct amp_session *s, int *n)
 /* Everything is allocated on the training thread, where a failure can still be told properly. */
 static pthread_t load_by_image(load_args args)
 {
+    char err[700];
     struct amp_session *s = amp_batches_session();
     amp_sizes_choose(s, feed.dropped, &args);
     feed.dropped = false;
@@ -353,6 +354,7 @@ static pthread_t load_by_image(load_args args)
     job->seed = feed.seed;
     job->fast = amp_loader_choose(s, &args);
     job->by_crops = s && amp_crops_of(s->desc, &args, &job->crops);
+    if (job->by_crops && amp_net_check_dialect(s->cfg, s->desc, err, sizeof err)) amp_fail(err);
     job->staging = stage(&args);
     job->batch = hold_new_batch(args.n);
     job->images = allocate(n, sizeof *job->images);

@@ -20,7 +20,7 @@
 
 const char *amp_activation_name(enum ampk_activation); /* for tests */
 /* False if this Darknet does not know the name. */
-bool amp_activation_from_name(const char *name, enum ampk_activation *);
+bool amp_activation_from_name(const char *name, enum amp_dialect, enum ampk_activation *);
 /* The one that a misspelt name was probably meant to be; NULL: none is near. */
 const char *amp_activation_nearest_name(const char *name);
 
@@ -181,9 +181,12 @@ bool amp_net_stretches(const struct amp_net_desc *);
 /* Sizes that random= of the last layer draws: the next after *w and *h, which begin with 0. False
  * behind the largest; also if none are drawn. */
 bool amp_net_next_size(const struct amp_net_desc *, int *w, int *h);
-/* 0, or -1 and err names what of the cfg can be planned, but not yet trained. */
+/* 0, or -1 and err names a key of the other Darknets that can be planned, but not trained. */
 int amp_net_check_dialect(const struct amp_cfg_file *, const struct amp_net_desc *, char *err,
                           size_t err_size);
+/* Where backward ends in this iteration, counted from 0, by keys that hold for the first ones only:
+ * sets stopbackward of layers. True if that has changed. */
+bool amp_net_stop(struct amp_net_desc *, size_t iteration);
 /* 0, or -1 and err says why several processes cannot train the net. */
 int amp_net_check_shared(const struct amp_net_desc *, char *err, size_t err_size);
 
@@ -240,8 +243,6 @@ static inline const char *amp_desc_string(const struct describer *d, const char 
 
 /* ---- net_losses.c ---- */
 
-/* 0 if the key's value is positive, else -1. */
-int amp_desc_positive(struct describer *, const char *key, int value);
 /* *out = a * b * c; -1 if a factor is below 0 or the product too large. */
 int amp_desc_product(struct describer *, int64_t a, int64_t b, int64_t c, int *out);
 /* Refuses absurd sizes, counts and strides with -1, before anything is computed from them. */
@@ -254,6 +255,9 @@ int amp_describe_loss(struct describer *, struct amp_layer_desc *);
 void amp_loss_desc_free(struct amp_loss_desc *);
 
 /* ---- net_dialect.c: what follows from the rules of either Darknet ---- */
+
+/* 0 if the key's value is positive, else -1. */
+int amp_desc_positive(struct describer *, const char *key, int value);
 
 /* Fills l->loss.yolo. */
 int amp_describe_yolo(struct describer *, struct amp_layer_desc *);

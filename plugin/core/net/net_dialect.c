@@ -70,6 +70,15 @@ int amp_describe_yolo(struct describer *d, struct amp_layer_desc *l)
     return read_multipliers(d, l->classes, y);
 }
 
+/* ---- for the others too ---- */
+
+int amp_desc_positive(struct describer *d, const char *key, int value)
+{
+    if (value > 0) return 0;
+    return amp_fail_line(&d->complaints, amp_cfg_line(d->section, key),
+                         "%s=%d in %s: must be at least 1", key, value, d->section->name);
+}
+
 /* ---- how images are loaded ---- */
 
 int amp_describe_loading(struct describer *d)
@@ -153,6 +162,19 @@ static void describe_stops(struct describer *d)
     }
 }
 
+bool amp_net_stop(struct amp_net_desc *net, size_t iteration)
+{
+    bool changed = false;
+    for (int i = 0; i < net->n; i++) {
+        struct amp_layer_desc *l = &net->layers[i];
+        if (!l->stop_until) continue;
+        bool stops = iteration < (size_t)l->stop_until;
+        changed = changed || stops != l->stopbackward;
+        l->stopbackward = stops;
+    }
+    return changed;
+}
+
 void amp_describe_whole(struct describer *d)
 {
     describe_drawn_sizes(d->complaints.cfg, d->net);
@@ -165,10 +187,8 @@ void amp_describe_whole(struct describer *d)
 
 int amp_fail_fork_activation(struct describer *d, const char *name)
 {
-    bool later = !strcmp(name, "mish") || !strcmp(name, "swish");
     return amp_fail_line(&d->complaints, amp_cfg_line(d->section, "activation"),
-                         "activation=%s in %s: %s", name, d->section->name,
-                         later ? "not yet supported" : "not supported");
+                         "activation=%s in %s: not supported", name, d->section->name);
 }
 
 int amp_fail_fork_layer(struct describer *d, const char *lost)
@@ -178,19 +198,22 @@ int amp_fail_fork_layer(struct describer *d, const char *lost)
                          d->section->name, lost);
 }
 
+/* Of [net], where AlexeyAB's Darknet ends or goes on without a word. */
 int amp_net_check_dialect(const struct amp_cfg_file *cfg, const struct amp_net_desc *net, char *err,
                           size_t err_size)
 {
     const struct amp_complaints c = {.cfg = cfg, .err = err, .err_size = err_size};
+    const struct amp_cfg_section *s = cfg->sections;
+    const struct amp_cfg_entry *mosaic = amp_cfg_find(s, "mosaic"),
+                               *mixup = amp_cfg_find(s, "mixup");
     if (net->dialect == AMP_DIALECT_STOCK) return 0;
-    for (int i = 0; i < cfg->n_sections; i++) {
-        const struct amp_cfg_section *s = &cfg->sections[i];
-        for (int j = 0; j < s->n_entries; j++) {
-            const struct amp_cfg_entry *e = &s->entries[j];
-            const struct amp_key_row *row = amp_key_find(e->key, amp_cfg_section_type(cfg, s));
-            if (row && row->use == AMP_KEY_LATER && !amp_key_is_default(row, s, e->value))
-                return amp_fail_value(&c, s, e, "can be planned, but not yet trained");
-        }
-    }
+    if (net->mosaic && net->letter_box)
+        return amp_fail_value(&c, s, mosaic,
+                              "with letter_box=1 AlexeyAB's Darknet does not train either; remove "
+                              "one of the two. A detector that is tested with letter_box=1 is "
+                              "trained with mosaic=0");
+    if (net->mixup < 0 || net->mixup == 2 || net->mixup > 4)
+        return amp_fail_value(&c, s, mixup,
+                              "allowed for a detector: 0, 1 (two images), 3 (mosaic), 4 (either)");
     return 0;
 }

@@ -17,9 +17,11 @@ const char *amp_activation_name(enum ampk_activation activation)
     return activation < AMPK_ACTIVATIONS ? activation_names[activation] : "unknown";
 }
 
-bool amp_activation_from_name(const char *name, enum ampk_activation *activation)
+bool amp_activation_from_name(const char *name, enum amp_dialect dialect,
+                              enum ampk_activation *activation)
 {
-    for (int i = 0; i < AMPK_STOCK_ACTIVATIONS; i++) {
+    int known = dialect == AMP_DIALECT_STOCK ? AMPK_STOCK_ACTIVATIONS : AMPK_ACTIVATIONS;
+    for (int i = 0; i < known; i++) {
         if (strcmp(name, activation_names[i])) continue;
         *activation = (enum ampk_activation)i;
         return true;

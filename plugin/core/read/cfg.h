@@ -1,5 +1,5 @@
-/* cfg and .data files: opened here, taken apart in cfg_text.h. Also a cfg with some keys or sections
- * changed, for Darknet's parser. */
+/* cfg and .data files: opened here, taken apart in cfg_text.h. Also a cfg with some keys or
+ * sections changed, for Darknet's parser. */
 #ifndef AMP_CFG_H
 #define AMP_CFG_H
 

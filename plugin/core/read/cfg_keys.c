@@ -88,8 +88,7 @@ static const char *guess(const struct keys_check *k, const char *name, enum amp_
     const struct amp_key_row *rows = amp_key_rows(&n_rows);
     for (size_t i = 0; i < n_rows; i++) {
         bool read = amp_key_is_stocks(&rows[i]) ||
-                    (k->fork && rows[i].reader == AMP_READ_BY_FORK &&
-                     (rows[i].use == AMP_KEY_USED || rows[i].use == AMP_KEY_LATER));
+                    (k->fork && rows[i].reader == AMP_READ_BY_FORK && rows[i].use == AMP_KEY_USED);
         if (read && n < MOST_KNOWN && amp_key_find(rows[i].name, section) == &rows[i])
             known[n++] = rows[i].name;
     }

@@ -66,15 +66,16 @@ static int add_entry(struct reader *r, char *line, char *raw)
 {
     struct amp_cfg_file *f = r->file;
     if (!f->n_sections)
-        return amp_fail_line(&r->complaints, r->line,
-                             "\"%.60s\" stands before the first section; the first must be [net]. If "
-                             "this is a data file: the order is DATA CFG",
-                             line);
+        return amp_fail_line(
+            &r->complaints, r->line,
+            "\"%.60s\" stands before the first section; the first must be [net]. If "
+            "this is a data file: the order is DATA CFG",
+            line);
     /* Cut in place: key and value stay in the file's text, which the result keeps. */
     char *equals = strchr(line, '=');
     if (!equals)
-        return amp_fail_line(&r->complaints, r->line, "\"%.60s\" has no \"=\"; allowed: key=value%s",
-                             line,
+        return amp_fail_line(&r->complaints, r->line,
+                             "\"%.60s\" has no \"=\"; allowed: key=value%s", line,
                              *line == '[' ? ". If this is a cfg: the order is DATA CFG" : "");
     if (equals == line)
         return amp_fail_line(&r->complaints, r->line, "\"%.60s\" has no key before \"=\"", line);
@@ -114,11 +115,11 @@ static int read_line(struct reader *r, char *line, char *raw)
     /* In a .data file "[" is a character like any other. */
     if (*line != '[' || !r->sectioned) return add_entry(r, line, raw);
     if (line[strlen(line) - 1] != ']')
-        return amp_fail_line(&r->complaints, r->line, "section \"%.60s\" does not end with \"]\"%s",
-                             line,
-                             strpbrk(line, "#;") ? "; a remark is not allowed behind a section: put "
-                                                   "it on a line of its own"
-                                                 : "");
+        return amp_fail_line(
+            &r->complaints, r->line, "section \"%.60s\" does not end with \"]\"%s", line,
+            strpbrk(line, "#;") ? "; a remark is not allowed behind a section: put "
+                                  "it on a line of its own"
+                                : "");
     return add_section(r, line);
 }
 

@@ -36,8 +36,7 @@ enum amp_key_reader {
 enum amp_key_use {
     AMP_KEY_USED,
     AMP_KEY_IGNORED, /* noted once */
-    AMP_KEY_REFUSED, /* `lost` says why */
-    AMP_KEY_LATER    /* can be planned, not yet trained */
+    AMP_KEY_REFUSED  /* `lost` says why */
 };
 
 struct amp_key_row {
