@@ -23,9 +23,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <unistd.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <unistd.h>
 
 /* One batch, from the call that loads it until it is freed. Two owners: the training thread's list
  * and the loading job. Whichever ends later frees it, because the thread may follow another network
