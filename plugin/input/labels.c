@@ -1,6 +1,6 @@
-/* Decides which lines of a label file are good, and what Darknet makes of each box. It must not open
- * images or call Darknet. Darknet reads labels with fscanf, stops at the first surprise and trains
- * on what it has; here every such line is a fault, named with file and line. */
+/* Decides which lines of a label file are good, and what Darknet makes of each box. It must not
+ * open images or call Darknet. Darknet reads labels with fscanf, stops at the first surprise and
+ * trains on what it has; here every such line is a fault, named with file and line. */
 
 #define _GNU_SOURCE
 #include "labels.h"

@@ -7,6 +7,7 @@
 #ifndef AMP_LABELS_H
 #define AMP_LABELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "plugin/core/read/label_path.h"
