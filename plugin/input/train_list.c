@@ -34,6 +34,8 @@ enum { IMAGES, LABEL_FILES, LABELS, KINDS };
 
 struct checker {
     const char *path;
+    amp_image_rule *rule; /* what an image needs; NULL: boxes of these classes */
+    void *rule_context;
     enum amp_dialect dialect;
     int classes;
     bool asks_for_rule; /* a label file was not found */
@@ -265,12 +267,21 @@ static void check_labels(struct checker *k, const char *image, size_t number, bo
         read_labels(k, path);
 }
 
+static void check_rule(struct checker *k, const char *image, size_t number)
+{
+    char why[2 * AMP_LABEL_PATH_MAX];
+    if (!k->rule(k->rule_context, image, why, sizeof why))
+        name_fault(&k->faults[LABELS], "line %zu: %s", number, why);
+}
+
 static void check_files(struct checker *k, const char *line, size_t number)
 {
     char hint[PATH_MAX];
     amp_list_name_hint(k->path, line, hint, sizeof hint);
     bool has_image = check_image(k, line, number, hint);
-    if (*line && k->dialect == AMP_DIALECT_FORK)
+    if (*line && k->rule)
+        check_rule(k, line, number);
+    else if (*line && k->dialect == AMP_DIALECT_FORK)
         check_fork_labels(k, line, has_image);
     else if (*line)
         check_labels(k, line, number, has_image, hint);
@@ -377,6 +388,30 @@ static void end_known(struct amp_known_images *known)
     amp_known_images_free(known);
 }
 
+static int check_list(struct checker *k, FILE *progress, amp_tell *tell, void *context)
+{
+    const char *why;
+    FILE *file = amp_text_open(k->path, &why);
+    if (!file) return say(tell, context, "image list %s: %s", k->path, why);
+    k->known = amp_known_images_open(amp_known_images_place());
+    int failed = 0;
+    if (check_lines(k, file, progress))
+        failed = say(tell, context, "image list %s: %s", k->path, strerror(errno));
+    else if (!k->list->images)
+        failed = say(tell, context, "image list %s: names no image", k->path);
+    else if (k->list->without_labels == k->list->images)
+        failed = say(
+            tell, context,
+            "image list %s: none of its %zu images has a label file (" AMP_LABELS_LOOKED_FOR ")",
+            k->path, k->list->images);
+    fclose(file);
+    end_known(k->known);
+    amp_labels_free(&k->labels);
+    return report_all(k, tell, context) ? -1 : failed;
+}
+
+#define NO_IMAGES "images that cannot be read"
+
 int amp_train_list_check(const char *path, enum amp_dialect dialect, int classes, int room,
                          FILE *progress, struct amp_train_list *list, amp_tell *tell, void *context)
 {
@@ -384,26 +419,21 @@ int amp_train_list_check(const char *path, enum amp_dialect dialect, int classes
                         .dialect = dialect,
                         .classes = classes,
                         .list = list,
-                        .faults = {{.title = "images that cannot be read"},
+                        .faults = {{.title = NO_IMAGES},
                                    {.title = "label files that cannot be read"},
                                    {.title = "faults in label files"}}};
-    const char *why;
     *list = (struct amp_train_list){.room = room};
-    FILE *file = amp_text_open(path, &why);
-    if (!file) return say(tell, context, "image list %s: %s", path, why);
-    k.known = amp_known_images_open(amp_known_images_place());
-    int failed = 0;
-    if (check_lines(&k, file, progress))
-        failed = say(tell, context, "image list %s: %s", path, strerror(errno));
-    else if (!list->images)
-        failed = say(tell, context, "image list %s: names no image", path);
-    else if (list->without_labels == list->images)
-        failed = say(
-            tell, context,
-            "image list %s: none of its %zu images has a label file (" AMP_LABELS_LOOKED_FOR ")",
-            path, list->images);
-    fclose(file);
-    end_known(k.known);
-    amp_labels_free(&k.labels);
-    return report_all(&k, tell, context) ? -1 : failed;
+    return check_list(&k, progress, tell, context);
+}
+
+int amp_image_list_check(const char *path, const char *title, amp_image_rule *rule,
+                         void *rule_context, FILE *progress, amp_tell *tell, void *context)
+{
+    struct amp_train_list list = {0};
+    struct checker k = {.path = path,
+                        .rule = rule,
+                        .rule_context = rule_context,
+                        .list = &list,
+                        .faults = {[IMAGES] = {.title = NO_IMAGES}, [LABELS] = {.title = title}}};
+    return check_list(&k, progress, tell, context);
 }

@@ -4,6 +4,7 @@
 #ifndef AMP_TRAIN_LIST_H
 #define AMP_TRAIN_LIST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -43,6 +44,14 @@ int amp_train_list_check(const char *path, enum amp_dialect, int classes, int ro
  * no label file; nothing if there are none. */
 void amp_train_list_warn(const struct amp_train_list *, const char *path, FILE *warn);
 void amp_train_list_free(struct amp_train_list *);
+
+/* What an image of a list needs beside its file. False, with the reason in why. */
+typedef bool amp_image_rule(void *context, const char *image, char *why, size_t why_size);
+
+/* amp_train_list_check of a list of images whose truths are no boxes. title: of the faults that the
+ * rule finds. */
+int amp_image_list_check(const char *path, const char *title, amp_image_rule *, void *rule_context,
+                         FILE *progress, amp_tell *tell, void *context);
 
 /* Why a name in a list or data file is not found, if its spelling tells: words for the end of a
  * message, else "". list: that file's path, since its folder is often taken for the place where
