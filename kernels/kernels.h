@@ -116,9 +116,10 @@ struct ampk_recording; /* recorded operations, to be run again */
  *     Darknet on the CPU   1 / (sqrt(variance)+1e-6)   unbiased (count-1)
  *     Darknet on the GPU   1 / sqrt(variance+1e-5)     unbiased
  *     cuDNN                1 / sqrt(variance+1e-5)     biased (count)
- * All three add the unbiased variance to the rolling one and normalize with the same forward
- * factor at inference. All three differentiate 1/sqrt(variance+1e-5) and the biased variance in
- * backward. That is the true derivative of cuDNN's variant only. */
+ * The second is also that of AlexeyAB's Darknet on the CPU. All three add the unbiased variance to
+ * the rolling one and normalize with the same forward factor at inference. All three differentiate
+ * 1/sqrt(variance+1e-5) and the biased variance in backward. That is the true derivative of cuDNN's
+ * variant only. */
 enum ampk_bn_rule { AMPK_BN_DARKNET_CPU, AMPK_BN_DARKNET_GPU, AMPK_BN_CUDNN };
 
 /* Statistics of a layer's values in a training pass; each array has c floats. The operation

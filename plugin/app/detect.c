@@ -66,7 +66,8 @@ static struct amp_placement place_in(const network *net, int w, int h)
                               .canvas_h = net->h,
                               .w = net->w,
                               .h = net->h,
-                              .sampling = AMP_SAMPLE_AS_RESIZE_IMAGE};
+                              .sampling = amp_maps_as_fork(net) ? AMP_SAMPLE_AS_RESIZE_IMAGE_ENDS
+                                                                : AMP_SAMPLE_AS_RESIZE_IMAGE};
     if (is_stretched(net)) return p;
     if ((float)net->w / (float)w < (float)net->h / (float)h)
         p.h = h * net->w / w;
@@ -151,8 +152,9 @@ static int check_outputs(const network *net, const char *path)
     return 0;
 }
 
-/* Turns centre and size in pixels into a box in fractions of the image. A box that is not finite
- * becomes empty; so does one with a negative size, which a [detection] head may give. */
+/* Turns centre and size, of an image of this size, into a box in fractions of the image. A box that
+ * is not finite becomes empty; so does one with a negative size, which a [detection] head may give.
+ */
 static struct amp_box to_box(box b, int width, int height, size_t *unbounded)
 {
     double w = b.w > 0 ? b.w : 0, h = b.h > 0 ? b.h : 0;
@@ -182,12 +184,13 @@ static int collect(network *net, const struct amp_eval_set *set, int image_index
                    float thresh, float nms, struct amp_detections *all)
 {
     const float tree_thresh = .5; /* as in `detector valid` */
-    int n = 0, failed = 0;
-    detection *found =
-        get_network_boxes(net, original.w, original.h, thresh, tree_thresh, set->map, 0, &n);
+    int n = 0, failed = 0, fractions = amp_maps_as_fork(net);
+    int w = fractions ? 1 : original.w, h = fractions ? 1 : original.h;
+    detection *found = get_network_boxes(net, original.w, original.h, thresh, tree_thresh, set->map,
+                                         fractions, &n);
     if (nms > 0) do_nms_sort(found, n, set->n_classes, nms);
     for (int i = 0; i < n && !failed; i++) {
-        struct amp_box b = to_box(found[i].bbox, original.w, original.h, &all->unbounded);
+        struct amp_box b = to_box(found[i].bbox, w, h, &all->unbounded);
         for (int k = 0; k < set->n_classes && !failed; k++) {
             if (found[i].prob[k] > 0)
                 failed = append(all, (struct amp_prediction){image_index, k, found[i].prob[k], b});

@@ -14,7 +14,9 @@
 
 #include "amp.h"
 #include "commands.h"
+#include "darknet.h"
 #include "darknet_commands.h"
+#include "fork_words.h"
 #include "plugin/core/read/text.h"
 #include "plugin/spread/launcher.h"
 
@@ -177,6 +179,7 @@ static int dispatch(int argc, char **argv)
      * the network. */
     amp_promise_to_tell();
     amp_obey_signals();
+    argc = amp_fork_words_settle(argc, argv);
     int first = next_word(argc, argv, 1), second = next_word(argc, argv, first + 1);
     const char *one = first < argc ? argv[first] : "", *two = second < argc ? argv[second] : "";
     const struct command *c = find_command(one, two);

@@ -150,6 +150,12 @@ int amp_stretches(const network *net)
     return s && amp_net_stretches(s->desc);
 }
 
+int amp_maps_as_fork(const network *net)
+{
+    const struct amp_session *s = amp_session_of(net->layers);
+    return s && s->desc->layers[net->n - 1].loss.yolo.own_rules;
+}
+
 int amp_left_fp16(const network *net, int layer)
 {
     const struct amp_session *s = amp_session_of(net->layers);

@@ -188,6 +188,13 @@ static void report_notes(struct amp_session *s)
     }
 }
 
+/* As the Darknet whose rules the cfg follows computes it on this device. */
+static enum ampk_bn_rule bn_rule(const struct amp_session *s)
+{
+    if (s->device) return AMPK_BN_CUDNN;
+    return s->desc->bn_under_root ? AMPK_BN_DARKNET_GPU : AMPK_BN_DARKNET_CPU;
+}
+
 /* In the middle of a step the old graph holds gradients of passes that count already. It lives
  * until the new one has taken them over. */
 static int make_graph(struct amp_session *s, char *err, size_t err_size)
@@ -208,9 +215,8 @@ static int make_graph(struct amp_session *s, char *err, size_t err_size)
     if (!s->graph) return -1;
     if (unfinished) amp_graph_take_step(s->graph, unfinished);
     amp_graph_free(unfinished);
-    s->graph->bn_rule =
-        s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; /* as stock Darknet computes it */
-    s->graph->clips_connected = s->device;               /* stock clips these on GPUs only */
+    s->graph->bn_rule = bn_rule(s);
+    s->graph->clips_connected = s->device; /* stock clips these on GPUs only */
     s->step.graph = s->graph;
     if (s->spread.bn.count && amp_graph_sync_batchnorm(s->graph, &s->spread.bn, err, err_size))
         return -1;

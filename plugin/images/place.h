@@ -10,8 +10,13 @@
 #include "jpeg.h"
 
 /* How pixels of the canvas lie between those of the image: x of w is at x/w of its width, or from
- * its first pixel to its last. */
-enum amp_sampling { AMP_SAMPLE_AS_PLACE_IMAGE, AMP_SAMPLE_AS_RESIZE_IMAGE };
+ * its first pixel to its last. Where rounding puts the last row a little above the image's, Darknet
+ * leaves it almost black: so does the third. */
+enum amp_sampling {
+    AMP_SAMPLE_AS_PLACE_IMAGE,
+    AMP_SAMPLE_AS_RESIZE_IMAGE,
+    AMP_SAMPLE_AS_RESIZE_IMAGE_ENDS
+};
 
 /* Where an image lies on the canvas and how its colours change. */
 struct amp_placement {

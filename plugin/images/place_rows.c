@@ -95,7 +95,8 @@ static void take_rows(const struct amp_pixels *image, const struct amp_placement
     float at = amp_place_at(p, y, p->h, image->h);
     int row = (int)at < image->h ? (int)at : image->h - 1;
     float t = at - (float)row;
-    bool last = row + 1 == image->h; /* below it are zeros */
+    bool ends = p->sampling == AMP_SAMPLE_AS_RESIZE_IMAGE_ENDS && y + 1 == p->h;
+    bool last = row + 1 == image->h || ends; /* below it are zeros */
     size_t bytes = (size_t)image->w * 3;
     const uint8_t *above = image->bytes + (size_t)row * bytes;
     blend_rows(columns->row, above, last ? above : above + bytes, (int)bytes, (1 - t) / 255,

@@ -91,6 +91,11 @@ struct load_args;
  * aspect. */
 AMP_API int amp_stretches(const struct network *);
 
+/* True if mAP of an attached network is measured as AlexeyAB's Darknet does: boxes are suppressed
+ * as fractions of the picture, where `detector valid` has pixels, so that their distance differs;
+ * and resize_image is followed in the last row too. */
+AMP_API int amp_maps_as_fork(const struct network *);
+
 /* The parts of loading an image, in their order. */
 enum amp_load_part {
     AMP_LOAD_READ,   /* the file */

@@ -83,7 +83,8 @@ static void check_list(struct amp_checker *k, int classes)
         amp_checker_fault(k, "image list %s: %s%s", path, why, explanation);
         return;
     }
-    amp_train_list_check(path, classes, box_room(k), k->progress, &list, amp_checker_tell, k);
+    amp_train_list_check(path, k->cfg ? k->cfg->dialect : AMP_DIALECT_STOCK, classes, box_room(k),
+                         k->progress, &list, amp_checker_tell, k);
     if (k->warn) amp_train_list_warn(&list, path, k->warn);
     amp_train_list_free(&list);
 }

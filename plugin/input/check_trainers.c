@@ -507,8 +507,8 @@ static bool can_apply_rule(const struct check *c)
 static void check_boxes(struct check *c, const char *path)
 {
     struct amp_train_list list;
-    amp_train_list_check(path, c->classes ? c->classes : INT_MAX, INT_MAX, c->k.progress, &list,
-                         amp_checker_tell, &c->k);
+    amp_train_list_check(path, AMP_DIALECT_STOCK, c->classes ? c->classes : INT_MAX, INT_MAX,
+                         c->k.progress, &list, amp_checker_tell, &c->k);
     amp_train_list_free(&list);
 }
 

@@ -43,9 +43,9 @@ void amp_checker_fault(struct amp_checker *k, const char *format, ...)
 
 /* Keys that any Darknet reads from a data file: the detector's commands, the classifier's, and
  * AlexeyAB's, so that one file may serve them all. */
-static const char *const known[] = {"classes", "train",  "valid", "names",     "backup",
-                                    "results", "eval",   "map",   "test",      "labels",
-                                    "top",     "leaves", "tree",  "difficult", "tag"};
+static const char *const known[] = {
+    "classes", "train", "valid",  "names", "backup",    "results", "eval",     "map",        "test",
+    "labels",  "top",   "leaves", "tree",  "difficult", "tag",     "savelast", "saveweights"};
 enum { KNOWN = sizeof known / sizeof *known };
 
 static bool is_known(const char *key)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "plugin/core/read/lines.h"
 
@@ -195,4 +196,16 @@ void amp_labels_free(struct amp_labels *labels)
 {
     free(labels->rows);
     *labels = (struct amp_labels){0};
+}
+
+/* ---- where they are ---- */
+
+bool amp_labels_find(const char *image, char *path, size_t size)
+{
+    for (int place = 0; place < AMP_LABEL_PLACES; place++)
+        if (amp_label_path_in((enum amp_label_place)place, image, path, size) &&
+            !access(path, F_OK))
+            return true;
+    if (!amp_label_path_in(AMP_LABELS_BESIDE, image, path, size)) snprintf(path, size, "%s", image);
+    return false;
 }

@@ -50,4 +50,11 @@ int amp_labels_read(const char *path, int classes, struct amp_labels *labels, am
                     void *context);
 void amp_labels_free(struct amp_labels *labels);
 
+/* The label file of an image by the rules of AlexeyAB's Darknet (label_path.h). False: there is
+ * none, and path is the first place that was looked at. */
+bool amp_labels_find(const char *image, char *path, size_t size);
+/* Words for messages about such files. */
+#define AMP_LABELS_LOOKED_FOR                                                                      \
+    "looked for beside the image, then in labels/ in place of images/ or JPEGImages/"
+
 #endif

@@ -36,6 +36,7 @@ struct checker {
     const char *path;
     amp_image_rule *rule; /* what an image needs; NULL: boxes of these classes */
     void *rule_context;
+    enum amp_dialect dialect;
     int classes;
     bool asks_for_rule; /* a label file was not found */
     struct faults faults[KINDS];
@@ -170,6 +171,12 @@ void amp_train_list_warn(const struct amp_train_list *list, const char *path, FI
     char beyond[80];
     for (int fate = AMP_LABEL_WHOLE + 1; fate < AMP_LABEL_FATES; fate++)
         warn_of(&list->fates[fate], path, words[fate][0], words[fate][1], warn);
+    if (list->without_labels)
+        fprintf(
+            warn,
+            "warning: %s: images without a label file (%zu of %zu): they train as images without "
+            "objects, as in AlexeyAB's Darknet (" AMP_LABELS_LOOKED_FOR ")\n",
+            path, list->without_labels, list->images);
     snprintf(beyond, sizeof beyond, "beyond %d in an image", list->room);
     warn_of(&list->beyond, path, beyond,
             "Darknet leaves so many out, others each time it loads the image", warn);
@@ -224,6 +231,21 @@ static void tell_missing(struct checker *k, const char *image, bool has_image, c
     name_fault(&k->faults[LABEL_FILES], "line %zu: %s: %s (%s)", number, path, why, steps);
 }
 
+static void read_labels(struct checker *k, const char *path)
+{
+    if (!amp_labels_read(path, k->classes, &k->labels, add_fault, &k->faults[LABELS]))
+        count_labels(k, path);
+}
+
+static void check_fork_labels(struct checker *k, const char *image, bool has_image)
+{
+    char path[AMP_LABEL_PATH_MAX];
+    if (amp_labels_find(image, path, sizeof path))
+        read_labels(k, path);
+    else
+        k->list->without_labels += has_image;
+}
+
 static void check_labels(struct checker *k, const char *image, size_t number, bool has_image,
                          const char *hint)
 {
@@ -238,8 +260,8 @@ static void check_labels(struct checker *k, const char *image, size_t number, bo
         tell_missing(k, image, has_image, path, number, why, hint);
     else if (why)
         name_file(missing, number, path, why, hint);
-    else if (!amp_labels_read(path, k->classes, &k->labels, add_fault, &k->faults[LABELS]))
-        count_labels(k, path);
+    else
+        read_labels(k, path);
 }
 
 static void check_rule(struct checker *k, const char *image, size_t number)
@@ -256,6 +278,8 @@ static void check_files(struct checker *k, const char *line, size_t number)
     bool has_image = check_image(k, line, number, hint);
     if (*line && k->rule)
         check_rule(k, line, number);
+    else if (*line && k->dialect == AMP_DIALECT_FORK)
+        check_fork_labels(k, line, has_image);
     else if (*line)
         check_labels(k, line, number, has_image, hint);
 }
@@ -297,7 +321,8 @@ static int check_lines(struct checker *k, FILE *file, FILE *out)
     char *line = NULL;
     size_t size = 0, lines = count_lines(file);
     ssize_t length;
-    struct amp_read_ahead *ahead = lines < MANY ? NULL : amp_read_ahead_start(k->path, k->known);
+    struct amp_read_ahead *ahead =
+        lines < MANY ? NULL : amp_read_ahead_start(k->path, k->dialect, k->known);
     amp_progress_start(&progress, out, "checking images and labels", lines);
     while ((length = getline(&line, &size, file)) >= 0) {
         check_line(k, line, (size_t)length);
@@ -366,6 +391,11 @@ static int check_list(struct checker *k, FILE *progress, amp_tell *tell, void *c
         failed = say(tell, context, "image list %s: %s", k->path, strerror(errno));
     else if (!k->list->images)
         failed = say(tell, context, "image list %s: names no image", k->path);
+    else if (k->list->without_labels == k->list->images)
+        failed = say(
+            tell, context,
+            "image list %s: none of its %zu images has a label file (" AMP_LABELS_LOOKED_FOR ")",
+            k->path, k->list->images);
     fclose(file);
     end_known(k->known);
     amp_labels_free(&k->labels);
@@ -374,10 +404,11 @@ static int check_list(struct checker *k, FILE *progress, amp_tell *tell, void *c
 
 #define NO_IMAGES "images that cannot be read"
 
-int amp_train_list_check(const char *path, int classes, int room, FILE *progress,
-                         struct amp_train_list *list, amp_tell *tell, void *context)
+int amp_train_list_check(const char *path, enum amp_dialect dialect, int classes, int room,
+                         FILE *progress, struct amp_train_list *list, amp_tell *tell, void *context)
 {
     struct checker k = {.path = path,
+                        .dialect = dialect,
                         .classes = classes,
                         .list = list,
                         .faults = {{.title = NO_IMAGES},

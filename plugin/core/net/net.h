@@ -159,6 +159,8 @@ struct amp_net_desc {
     float clip;
     enum amp_dialect dialect;   /* whose rules the numbers follow */
     const char *dialect_reason; /* why not stock's; owned by the cfg */
+    bool bn_under_root; /* batch-norm divides by sqrt(variance + 1e-5) on every device; false: as
+                           stock's build does (kernels.h, ampk_bn_rule) */
     /* How a detector's images are loaded. */
     bool flip, letter_box, mosaic, mosaic_bound;
     int mixup;                         /* the fork's number for the way to mix */

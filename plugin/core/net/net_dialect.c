@@ -179,6 +179,7 @@ void amp_describe_whole(struct describer *d)
 {
     describe_drawn_sizes(d->complaints.cfg, d->net);
     if (d->net->dialect == AMP_DIALECT_STOCK) return;
+    d->net->bn_under_root = true;
     describe_truths(d->net);
     describe_stops(d);
 }
