@@ -21,11 +21,12 @@ __attribute__((format(printf, 3, 4))) static void warn(const struct teller *t, i
     va_end(args);
 }
 
-/* detector train asks the last layer alone. */
+/* detector train asks the last layer alone. By the fork's rules sizes are about the cfg's own. */
 static void tell_sizes(const struct teller *t)
 {
     int last = t->net->n - 1;
-    if (!amp_layer_is_head(&t->net->layers[last]) || !t->net->layers[last].random) return;
+    const struct amp_layer_desc *head = &t->net->layers[last];
+    if (!amp_layer_is_head(head) || !head->random || head->loss.yolo.own_rules) return;
     warn(
         t, amp_cfg_line(amp_cfg_layer(t->cfg, last), "random"),
         "random=1: Darknet trains at 320 x 320 to 608 x 608, another size every 10 iterations, and "

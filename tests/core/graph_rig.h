@@ -64,6 +64,30 @@ static inline void draw_differentiable(const char *keys, unsigned features, int 
     "\nsize=" #size "\nstride=" #stride "\n"
 #define HALVE "[maxpool]\nsize=2\nstride=2\n"
 
+/* Routes of a part of their sources, without keys for mixed precision: a block of yolov4-tiny,
+ * whose source reads later routes first; sources that they hand the first gradient to; a source
+ * that is there twice, and a part of a part; another format than the source's; beside a route that
+ * passes its source on. */
+#define GROUPED_ROUTE(layers, groups, id)                                                          \
+    "[route]\nlayers=" layers "\ngroups=" #groups "\ngroup_id=" #id "\n"
+#define GROUPED_NET(layers)                                                                        \
+    "[net]\namp_dialect=fork\nbatch=3\nchannels=4\nwidth=8\nheight=8\n" layers CONV(3, 3,          \
+                                                                                    1) "[cost]\n"
+// clang-format off
+static const char *const grouped_nets[] = {
+    GROUPED_NET(CONV(8, 3, 1) GROUPED_ROUTE("-1", 2, 1) CONV(4, 3, 1) CONV(4, 3, 1)
+                "[route]\nlayers=-1,-2\n" CONV(8, 1, 1) "[route]\nlayers=-6,-1\n" HALVE),
+    GROUPED_NET(CONV(6, 3, 1) CONV(6, 3, 1) GROUPED_ROUTE("-1,-2", 3, 1)),
+    GROUPED_NET(CONV(8, 3, 1) GROUPED_ROUTE("-1,-1", 2, 0) GROUPED_ROUTE("-1", 4, 3)
+                CONV(8, 3, 1) "[shortcut]\nfrom=0\n"),
+    GROUPED_NET(CONV(8, 3, 1) CONV(6, 3, 1) GROUPED_ROUTE("-1,0", 2, 1) "mixed_precision=0\n"
+                CONV(4, 3, 1) "[route]\nlayers=-1,0\n"),
+    GROUPED_NET(CONV(8, 3, 1) "[route]\nlayers=-1\n" GROUPED_ROUTE("-1", 2, 1)
+                "[upsample]\n" HALVE "[route]\nlayers=-1,1\n"),
+};
+// clang-format on
+enum { GROUPED_NETS = sizeof grouped_nets / sizeof *grouped_nets };
+
 /* Runs backward and keeps every layer's complete delta, as its own backward finds it. */
 static inline double **backward_keeping_deltas(struct rig *r, float scale)
 {

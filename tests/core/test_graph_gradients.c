@@ -96,6 +96,7 @@ static double loss_at(const struct probe *p, float h)
 }
 
 static int checked, skipped; /* samples of the running test */
+static struct grouped_routes grouped;
 
 /* Storage is FP32, so a step must be large against rounding and small against curvature and kinks
  * (leaky, maxpool, a batch-norm channel that is nearly constant): the difference must come right at
@@ -197,6 +198,7 @@ static void check_random_nets(unsigned features, int rounds, int layers)
         draw_differentiable("mixed_precision=1\namp_dtype=fp32", features, layers);
         struct rig *r = make(text, differentiable());
         check_net(r);
+        random_count_grouped(r->net, r->plan, &grouped);
         rig_free(r);
         if (test_failures) fprintf(stderr, "round %d:\n%s\n", round, text);
         REQUIRE(!test_failures);
@@ -218,6 +220,24 @@ AMP_TEST(batch_norm_against_finite_differences)
 AMP_TEST(shapes_against_finite_differences)
 {
     check_random_nets(NET_SHAPES, 12, 10);
+}
+
+AMP_TEST(grouped_routes_against_finite_differences)
+{
+    grouped = (struct grouped_routes){0, 0};
+    check_random_nets(NET_EVERYTHING | NET_FREEZE | NET_GROUPED, 8, 14);
+    checked = skipped = 0;
+    for (int i = 0; i < GROUPED_NETS; i++) {
+        const char *rest = strchr(grouped_nets[i], '\n') + 1; /* after [net] */
+        snprintf(text, sizeof text, "[net]\nmixed_precision=1\namp_dtype=fp32\n%s", rest);
+        struct rig *r = make(text, differentiable());
+        check_net(r);
+        random_count_grouped(r->net, r->plan, &grouped);
+        rig_free(r);
+        stop_at_failure(text);
+    }
+    printf("%d gradients of grouped routes come first, %d later\n", grouped.first, grouped.later);
+    CHECK(grouped.first >= 5 && grouped.later >= 3 && skipped * 20 < checked);
 }
 
 AMP_TEST(darknets_layers_in_the_middle_against_finite_differences)

@@ -86,11 +86,12 @@ static const char yolov3_like[] =
     "[yolo]\nmask=0\nclasses=2\nnum=2\n";
 // clang-format on
 
-/* Every third net is that one. */
+/* Every third net is that one, another third has grouped routes. */
 static void draw_net(char *text, const char *keys, int round)
 {
+    unsigned grouped = round % 3 == 2 ? NET_GROUPED : 0;
     if (round % 3)
-        random_net(text, keys, NET_EVERYTHING | NET_FREEZE, random_from(3, 20));
+        random_net(text, keys, NET_EVERYTHING | NET_FREEZE | grouped, random_from(3, 20));
     else
         snprintf(text, RANDOM_NET_SIZE, yolov3_like, keys);
 }

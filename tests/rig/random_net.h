@@ -6,6 +6,7 @@
 #include <stdarg.h>
 
 #include "plugin/core/net/net.h"
+#include "plugin/core/plan/plan.h"
 
 /* What may occur besides convolutions without batch-norm. */
 enum {
@@ -20,6 +21,7 @@ enum {
     NET_NO_1X1 = 256, /* stock Darknet's CPU code overwrites their input's delta */
     NET_FREEZE = 512,
     NET_LOCAL = 1024,
+    NET_GROUPED = 2048, /* routes of a part of their sources: keys must have mixed_precision=1 */
     NET_EVERYTHING = 255 | NET_LOCAL
 };
 
@@ -85,9 +87,10 @@ static void random_convolution(char *text, unsigned features)
         return;
     }
     int size = random_below(3) * 2 + 1;
+    int filters = features & NET_GROUPED && random_below(2) ? 6 : random_from(1, 9);
     if (size == 1 && features & NET_NO_1X1) size = 3;
     random_append(text, "[convolutional]\nsize=%d\nfilters=%d\nstride=%d\npad=%d\nactivation=%s\n",
-                  size, random_from(1, 9), random_below(4) ? 1 : 2, random_below(4) > 0,
+                  size, filters, random_below(4) ? 1 : 2, random_below(4) > 0,
                   random_below(3) ? "leaky" : random_activation());
     if (random_below(4) == 0) random_append(text, "groups=%d\n", random_from(2, 4));
     if (features & NET_BATCHNORM && random_below(2)) random_append(text, "batch_normalize=1\n");
@@ -111,7 +114,17 @@ static void random_sources(char *text, const char *key, int n, int layers)
     random_append(text, "\n");
 }
 
-static void random_shape_layer(char *text, int layers)
+static void random_route(char *text, unsigned features, int layers)
+{
+    bool grouped = features & NET_GROUPED && random_below(4);
+    random_append(text, "[route]\n");
+    random_sources(text, "layers", random_from(1, grouped ? 2 : 3), layers);
+    if (!grouped) return;
+    int groups = random_from(2, 3);
+    random_append(text, "groups=%d\ngroup_id=%d\n", groups, random_below(groups));
+}
+
+static void random_shape_layer(char *text, unsigned features, int layers)
 {
     switch (random_below(layers ? 12 : 6)) {
     case 0:
@@ -137,8 +150,7 @@ static void random_shape_layer(char *text, int layers)
     case 6:
     case 7:
     case 8:
-        random_append(text, "[route]\n");
-        random_sources(text, "layers", random_from(1, 3), layers);
+        random_route(text, features, layers);
         break;
     default:
         random_append(text, "[shortcut]\nactivation=%s\nalpha=%g\nbeta=%g\n",
@@ -161,7 +173,7 @@ static void random_layer(char *text, unsigned features, int layers)
 {
     int kind = random_below(20);
     if (kind < 8 && features & NET_SHAPES)
-        random_shape_layer(text, layers);
+        random_shape_layer(text, features, layers);
     else if (kind == 8 && features & NET_DROPOUT)
         random_append(text, "[dropout]\nprobability=%g\n", random_below(2) ? 0.5 : 0.2);
     else if (kind == 9 && features & NET_NATIVE)
@@ -199,9 +211,10 @@ static int random_count_layers(const char *text)
 static void random_net(char *text, const char *keys, unsigned features, int layers)
 {
     text[0] = 0;
-    random_append(text, "[net]\nbatch=%d\nwidth=%d\nheight=%d\nchannels=%d\n%s\n",
+    random_append(text, "[net]\nbatch=%d\nwidth=%d\nheight=%d\nchannels=%d\n%s\n%s",
                   random_from(2, features & NET_FLAT ? 8 : 3), random_from(5, 12),
-                  random_from(5, 12), random_from(1, 5), keys);
+                  random_from(5, 12), random_from(1, 5), keys,
+                  features & NET_GROUPED ? "amp_dialect=fork\n" : "");
     for (int n = 0; n < layers;) {
         size_t before = strlen(text);
         random_layer(text, features, n);
@@ -212,6 +225,25 @@ static void random_net(char *text, const char *keys, unsigned features, int laye
             text[before] = 0;
     }
     random_append(text, "[cost]\ntype=sse\n");
+}
+
+/* How many grouped routes hand a gradient on that is the first, or a later one, of their source. */
+struct grouped_routes {
+    int first, later;
+};
+
+static inline void random_count_grouped(const struct amp_net_desc *net, const struct amp_plan *plan,
+                                        struct grouped_routes *n)
+{
+    for (int i = 0; i < net->n; i++) {
+        const struct amp_layer_desc *l = &net->layers[i];
+        const struct amp_plan_layer *p = &plan->layers[i];
+        for (int k = 0; l->type == AMP_ROUTE && l->groups > 1 && k < l->n_sources; k++) {
+            if (!p->backward || !p->source_wanted[k]) continue;
+            n->first += p->source_first[k];
+            n->later += !p->source_first[k];
+        }
+    }
 }
 
 /* Gives mish or swish, which no cfg of this Darknet can name, to half of the layers that may have

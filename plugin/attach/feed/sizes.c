@@ -19,12 +19,12 @@ static int next(void *user)
 }
 
 /* The largest size comes first, so that memory ends at once if it does, and last, for the weights
- * that are kept. */
+ * that are kept. A run that is resumed draws what the unbroken one draws there. */
 enum { LAST_ITERATIONS = 100 };
 static bool is_largest(const struct amp_session *s)
 {
     size_t done = amp_iterations_in(s->net, *s->net->seen);
-    return !s->drawn.w || done + LAST_ITERATIONS > (size_t)s->net->max_batches;
+    return !done || done + LAST_ITERATIONS > (size_t)s->net->max_batches;
 }
 
 static void draw(struct amp_session *s, const struct amp_yolo_desc *y)
