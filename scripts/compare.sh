@@ -16,7 +16,7 @@
 #                        head:layer12.mixed_precision=0; may be repeated
 #   --control            train FP32 once more per seed, with a learning rate 0.01 % higher: how far do runs
 #                        end apart by chance? A difference inside that is no verdict
-#   --stock              compare stock Darknet's own code too, with one seed
+#   --stock              compare stock Darknet's own code too, with one seed; not for cfgs of AlexeyAB's rules
 #   --stock-seeds N      the same with N seeds
 #   --margin X           differences up to X count as equal (default: 0.01, one point of mAP)
 #   --metric NAME        metric of the verdict: map50 (default), map75, map (COCO's, [.5:.95])

@@ -69,12 +69,13 @@ def label_path(image):
     return Path(label)
 
 
-def resolve(listed, base):
-    """The images of a list, relative to base, as absolute paths; each must have its label file."""
+def resolve(listed, base, labelled):
+    """The images of a list, relative to base, as absolute paths. labelled: each must have its label file, where
+    stock Darknet looks for it."""
     images = [base / line for line in read_lines(listed)]
     if not images:
         raise BenchError(f"{listed} is empty")
-    for kind, paths in (("image", images), ("label file", map(label_path, images))):
+    for kind, paths in (("image", images), ("label file", map(label_path, images if labelled else ()))):
         missing = [path for path in paths if not path.is_file()]
         if missing:
             raise BenchError(f"{listed}: {kind} {missing[0]} is missing"
@@ -82,10 +83,11 @@ def resolve(listed, base):
     return images
 
 
-def read_set(files, base):
+def read_set(files, base, labelled=True):
     """{"train": images, "valid": images, "names": class names} of what the two above return."""
     train, valid, names = files
-    return {"names": read_lines(names), "train": resolve(train, base), "valid": resolve(valid, base)}
+    return {"names": read_lines(names), "train": resolve(train, base, labelled),
+            "valid": resolve(valid, base, labelled)}
 
 
 LISTS = {"train": "train.txt", "valid": "valid.txt", "names": "set.names"}

@@ -187,29 +187,58 @@ static void tell_missing(struct fault_log *log, const struct amp_eval_set *set, 
          set->valid_path, set->images.number[image], path, why, steps);
 }
 
-static int read_truths(struct fault_log *log, struct amp_eval_set *set)
+/* The label file of an image. False: there is none, which is told or counted. */
+static bool find_labels(struct fault_log *log, struct amp_eval_set *set, enum amp_dialect dialect,
+                        int image, char path[AMP_LABEL_PATH_MAX])
+{
+    char err[AMP_LABEL_PATH_MAX + 512];
+    const char *name = set->images.line[image];
+    if (dialect == AMP_DIALECT_FORK) {
+        bool found = amp_labels_find(name, path, AMP_LABEL_PATH_MAX);
+        set->without_labels += !found;
+        return found;
+    }
+    if (amp_label_path(name, path, AMP_LABEL_PATH_MAX, err, sizeof err))
+        fail(log, "%s:%d: %s", set->valid_path, set->images.number[image], err);
+    else if (access(path, F_OK))
+        tell_missing(log, set, image, path);
+    else
+        return true;
+    return false;
+}
+
+static void tell_without_labels(const struct fault_log *log, const struct amp_eval_set *set)
+{
+    if (set->without_labels)
+        fprintf(
+            log->file,
+            "warning: %s: images without a label file (%zu of %d): they count as images without "
+            "objects, as in AlexeyAB's Darknet (" AMP_LABELS_LOOKED_FOR ")\n",
+            set->valid_path, set->without_labels, set->images.count);
+}
+
+static int read_truths(struct fault_log *log, struct amp_eval_set *set, enum amp_dialect dialect)
 {
     struct amp_labels labels = {0};
     struct amp_progress progress;
     int failed = 0;
     amp_progress_start(&progress, stderr, "checking images and labels", (size_t)set->images.count);
     for (int i = 0; !failed && i < set->images.count; i++) {
-        char path[AMP_LABEL_PATH_MAX], err[AMP_LABEL_PATH_MAX + 512];
+        char path[AMP_LABEL_PATH_MAX];
         check_image(log, set, i);
-        if (amp_label_path(set->images.line[i], path, sizeof path, err, sizeof err))
-            fail(log, "%s:%d: %s", set->valid_path, set->images.number[i], err);
-        else if (access(path, F_OK))
-            tell_missing(log, set, i, path);
-        else if (amp_labels_read(path, set->n_classes, &labels, tell, log) == 0 &&
-                 append_truths(set, i, &labels))
+        if (find_labels(log, set, dialect, i, path) &&
+            amp_labels_read(path, set->n_classes, &labels, tell, log) == 0 &&
+            append_truths(set, i, &labels))
             failed = fail(log, "no memory for %zu truth boxes", set->n_truths);
         amp_progress_update(&progress, (size_t)i + 1);
     }
     amp_labels_free(&labels);
+    tell_without_labels(log, set);
     return log->count ? -1 : 0;
 }
 
-int amp_eval_set_load(const char *data_path, struct amp_eval_set *set, FILE *log_file)
+int amp_eval_set_load(const char *data_path, enum amp_dialect dialect, struct amp_eval_set *set,
+                      FILE *log_file)
 {
     struct fault_log log = {.file = log_file};
     char err[AMP_LABEL_PATH_MAX + 512];
@@ -218,7 +247,7 @@ int amp_eval_set_load(const char *data_path, struct amp_eval_set *set, FILE *log
     if (!data)
         tell(&log, err);
     else if (read_data(&log, data, set) == 0)
-        read_truths(&log, set);
+        read_truths(&log, set, dialect);
     amp_cfg_free(data);
     if (log.count) {
         fail(&log, "%s: %zu fault%s, nothing was evaluated", data_path, log.count,

@@ -1,6 +1,6 @@
 /* The `darknet` program: decides which words are a command of ours, and hands everything else to
- * Darknet's main unchanged. It must not know what a command does. It also
- * starts itself again so that OpenMP's threads wait as they should. */
+ * darknet_commands.c. It must not know what a command does. It also starts itself again so that
+ * OpenMP's threads wait as they should. */
 
 #define _GNU_SOURCE
 #include <limits.h>
@@ -15,10 +15,10 @@
 #include "amp.h"
 #include "commands.h"
 #include "darknet.h"
+#include "darknet_commands.h"
+#include "fork_words.h"
 #include "plugin/core/read/text.h"
 #include "plugin/spread/launcher.h"
-
-int darknet_main(int argc, char **argv);
 
 static int amp_command(int argc, char **argv);
 static int refuse_moved(int argc, char **argv);
@@ -60,7 +60,7 @@ static const char help[] =
     "       darknet detector map DATA CFG WEIGHTS [--json FILE]\n"
     "         mean average precision of a detector\n"
     "Each of them takes --help. All other commands are Darknet's own, as detector test, detector "
-    "demo\nand classifier train: https://pjreddie.com/darknet\n";
+    "demo\nand classifier train. `darknet classifier` lists those of a group with their files.\n";
 
 static const char *nearest_of(const char *first, const char *word)
 {
@@ -157,29 +157,6 @@ static int run(const struct command *c, int argc, char **argv, int first, int se
     return status;
 }
 
-/* Darknet does nothing, with status 0, if it does not know the word after `detector`. A script
- * would take that for success. */
-static bool is_misspelt_detector(const char *first, const char *second)
-{
-    static const char *const known[] = {"test",   "train", "valid", "valid2",
-                                        "recall", "demo",  "map"};
-    if (strcmp(first, "detector") || !*second) return false;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!strcmp(second, known[i])) return false;
-    refuse_word(first, second, amp_nearest_word(second, known, sizeof known / sizeof *known));
-    return true;
-}
-
-/* The same for a first word that is near one of ours; Darknet has `detect` too. */
-static bool is_misspelt_first(const char *word)
-{
-    static const char *const known[] = {"amp", "detector", "detect"};
-    const char *nearest = amp_nearest_word(word, known, sizeof known / sizeof *known);
-    if (!nearest || !strcmp(word, nearest)) return false;
-    fprintf(stderr, "error: unknown command \"%s\"; did you mean %s?\n", word, nearest);
-    return true;
-}
-
 /* Only training is shared out; of any other command each process would do the whole. Rank 0 says
  * so: when it ends, the launcher ends the others. */
 static bool is_one_too_many(const char *first, const char *second)
@@ -201,6 +178,8 @@ static int dispatch(int argc, char **argv)
     /* No command, Darknet's own included, writes to weights behind the plugin's back and then runs
      * the network. */
     amp_promise_to_tell();
+    amp_obey_signals();
+    argc = amp_fork_words_settle(argc, argv);
     int first = next_word(argc, argv, 1), second = next_word(argc, argv, first + 1);
     const char *one = first < argc ? argv[first] : "", *two = second < argc ? argv[second] : "";
     const struct command *c = find_command(one, two);
@@ -208,8 +187,7 @@ static int dispatch(int argc, char **argv)
     if (is_version(one)) return amp_print_version();
     if (is_one_too_many(one, two)) return 1;
     if (c) return c->whole ? c->run(argc, argv) : run(c, argc, argv, first, second);
-    if (is_misspelt_first(one) || is_misspelt_detector(one, two)) return 1;
-    return darknet_main(argc, argv);
+    return amp_command_darknet(argc, argv, first, second);
 }
 
 /* ---- how OpenMP's threads wait ---- */
@@ -248,6 +226,16 @@ __attribute__((used, section(".preinit_array"))) static void (*const first)(int,
                                                                             char **) = begin;
 
 /* ---- the program ---- */
+
+/* In place of Darknet's, which ends the program by an assertion. libdarknet.so takes the program's.
+ */
+void error(const char *text);
+void error(const char *text)
+{
+    fflush(stdout);
+    fprintf(stderr, "error: %.*s\n", (int)strcspn(text, "\n"), text);
+    _exit(1);
+}
 
 /* Ends the program. Darknet's training returns while its loader threads still decode the next
  * batch, into a variable of the function that has returned. An ordinary exit would run OpenCV's

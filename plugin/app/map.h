@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "average_precision.h"
+#include "plugin/core/read/cfg_text.h"
 #include "plugin/core/read/lines.h"
 
 /* ---- eval_set.c: the images of a data file's `valid` list and their truth boxes ----
@@ -33,13 +34,15 @@ struct amp_eval_set {
     struct amp_truth *truths; /* by image, then in the order of the label file; the boxes are
                                  fractions of the image, not clipped */
     size_t n_truths, truth_capacity;
-    size_t over_edge; /* truths that reach over an edge of their image */
-    size_t no_area;   /* truths without width or height, which no detection can match */
+    size_t over_edge;      /* truths that reach over an edge of their image */
+    size_t no_area;        /* truths without width or height, which no detection can match */
+    size_t without_labels; /* images that have no label file, by the fork's rules */
 };
 
 /* Reads and checks all of it: every missing image and label file and every bad label line is named
- * in log before it gives up. 0 or -1. Progress on stderr. */
-int amp_eval_set_load(const char *data_path, struct amp_eval_set *set, FILE *log);
+ * in log before it gives up. By the fork's rules a label file has several places, and an image
+ * without one has no objects, which log says. 0 or -1. Progress on stderr. */
+int amp_eval_set_load(const char *data_path, enum amp_dialect, struct amp_eval_set *set, FILE *log);
 void amp_eval_set_free(struct amp_eval_set *set);
 
 const char *amp_eval_set_class_name(const struct amp_eval_set *set, int class_id);
@@ -91,6 +94,8 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
  * the path is not a regular file, or its folder cannot be written to. */
 int amp_map_check_json(const char *path, char *err, size_t err_size);
 
+struct amp_fork_map; /* fork_map.h */
+
 /* Writes the JSON object; the file appears complete or not at all (a file beside it, then rename).
  * Numbers have the digits that give back the same double; an undefined one is null. 0, or -1 with
  * text in err.
@@ -102,9 +107,11 @@ int amp_map_check_json(const char *path, char *err, size_t err_size);
  *   coco[]              {iou, map}: the ten parts of map
  *   classes[]           {name, ap50, ap50_11pt, ap75, ap_iou, ap, truths, detections}
  *   bootstrap           map50[], map75[], map[] of each drawing of images; only where there are any
+ *   fork                of a net of the fork's rules what its own table says; fork NULL: left out
  *   settings            what was measured, and how */
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
-                       const struct amp_bootstrap *bootstrap, char *err, size_t err_size);
+                       const struct amp_bootstrap *bootstrap, const struct amp_fork_map *fork,
+                       char *err, size_t err_size);
 
 #endif

@@ -119,12 +119,18 @@ static bool replace_pointers(struct timed *t)
     return true;
 }
 
-static bool start_watching(struct timed *t, network *net, enum amp_profile_way way)
+/* By AlexeyAB's rules FP32 is the plugin's own, since Darknet has none. */
+static bool is_own(const struct amp_net_desc *net, enum amp_profile_way way)
+{
+    return way == AMP_PROFILE_MIXED || net->dialect == AMP_DIALECT_FORK;
+}
+
+static bool start_watching(struct timed *t, network *net, bool own)
 {
     t->net = net;
     t->seconds = calloc((size_t)net->n, sizeof *t->seconds);
     if (!t->seconds) return false;
-    if (way == AMP_PROFILE_FP32) return replace_pointers(t);
+    if (!own) return replace_pointers(t);
     amp_watch_layers(net, watched_layer, NULL);
     return true;
 }
@@ -254,12 +260,14 @@ int amp_profile_time(struct amp_profile *p, network *nets[AMP_PROFILE_WAYS], FIL
     bool ready = true;
     fprintf(progress, "amp profile: %s, %d %s a pass: %s, %d to %d rounds, about %.0f s\n",
             p->net->cfg_path, p->net->batch, amp_profile_unit(p->net),
-            nets[AMP_PROFILE_FP32] ? "Darknet's FP32 and mixed precision in turns"
-                                   : "mixed precision alone",
+            !nets[AMP_PROFILE_FP32]            ? "mixed precision alone"
+            : is_own(p->net, AMP_PROFILE_FP32) ? "amp_dtype=fp32 and mixed precision in turns"
+                                               : "Darknet's FP32 and mixed precision in turns",
             LEAST_ROUNDS, MOST_ROUNDS, enough_seconds);
     for (int way = 0; way < AMP_PROFILE_WAYS; way++)
         if (nets[way] && ready)
-            ready = start_watching(&ways[way], nets[way], (enum amp_profile_way)way);
+            ready =
+                start_watching(&ways[way], nets[way], is_own(p->net, (enum amp_profile_way)way));
     p->rounds = 0;
     forget(p);
     if (ready) run_rounds(p, ways, progress);
@@ -297,12 +305,21 @@ static void fill_batch(network *net)
     }
 }
 
-/* Keys of ours are removed from Darknet's network, which would attach otherwise. A rate of 0 keeps
- * the weights as they are, so that every round does the same. */
-static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc, bool mixed,
-                 network **net)
+/* Keys of ours that a way's network is built without. Darknet's own would attach with them; of FP32
+ * only the loss scale and what it must not exceed. */
+static bool is_left_out(const char *key, enum amp_profile_way way, bool own)
+{
+    bool scale = !strncmp(key, "loss_scale", 10) || !strcmp(key, "amp_level");
+    return !own || !strncmp(key, "amp_log", 7) || !strcmp(key, "seed") ||
+           (way == AMP_PROFILE_FP32 && scale);
+}
+
+/* A rate of 0 keeps the weights as they are, so that every round does the same. */
+static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc,
+                 enum amp_profile_way way, network **net)
 {
     char batch[16];
+    bool own = is_own(desc, way), own_fp32 = own && way == AMP_PROFILE_FP32;
     struct amp_cfg_key keys[64];
     int n_rows, n = 0, steps = desc->time_steps > 1 ? desc->time_steps : 1;
     const struct amp_option_row *rows = amp_option_rows(&n_rows);
@@ -311,19 +328,20 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
     keys[n++] = (struct amp_cfg_key){.key = "subdivisions", .value = "1"};
     keys[n++] = (struct amp_cfg_key){.key = "learning_rate", .value = "0"}; /* no weight changes */
     keys[n++] = (struct amp_cfg_key){.key = "policy", .value = "constant"};
-    keys[n++] =
-        (struct amp_cfg_key){.key = "amp_on_divergence", .value = mixed ? "continue" : NULL};
-    keys[n++] = (struct amp_cfg_key){.key = "mixed_precision", .value = mixed ? "1" : NULL};
+    keys[n++] = (struct amp_cfg_key){.key = "amp_on_divergence", .value = own ? "continue" : NULL};
+    keys[n++] = (struct amp_cfg_key){.key = "mixed_precision", .value = own ? "1" : NULL};
+    if (own_fp32) keys[n++] = (struct amp_cfg_key){.key = "amp_dtype", .value = "fp32"};
     for (int i = 0; i < n_rows && n < 64; i++) {
-        bool log = !strncmp(rows[i].key, "amp_log", 7), own = !strcmp(rows[i].key, "seed");
-        bool set =
-            !strcmp(rows[i].key, "mixed_precision") || !strcmp(rows[i].key, "amp_on_divergence");
-        if (!set && (!mixed || log || own)) keys[n++] = (struct amp_cfg_key){.key = rows[i].key};
+        const char *key = rows[i].key;
+        bool set = !strcmp(key, "mixed_precision") || !strcmp(key, "amp_on_divergence") ||
+                   (own_fp32 && !strcmp(key, "amp_dtype"));
+        if (!set && is_left_out(key, way, own)) keys[n++] = (struct amp_cfg_key){.key = key};
     }
     /* The same initial weights for both. */
     srand(1);
-    *net = amp_variant_load(mixed ? "amp profile: the network in mixed precision"
-                                  : "amp profile: the network in Darknet's FP32",
+    *net = amp_variant_load(own_fp32 ? "amp profile: the network with amp_dtype=fp32"
+                            : own    ? "amp profile: the network in mixed precision"
+                                     : "amp profile: the network in Darknet's FP32",
                             cfg, keys, n, NULL);
     if (!*net) return -1;
     fill_batch(*net);
@@ -334,8 +352,8 @@ static int build_all(const struct amp_cfg_file *cfg, const struct amp_profile *p
                      network *nets[AMP_PROFILE_WAYS])
 {
     for (int way = 0; way < AMP_PROFILE_WAYS; way++) {
-        bool mixed = way == AMP_PROFILE_MIXED;
-        if ((mixed || !p->no_fp32) && build(cfg, p->net, mixed, &nets[way])) return -1;
+        enum amp_profile_way w = (enum amp_profile_way)way;
+        if ((w == AMP_PROFILE_MIXED || !p->no_fp32) && build(cfg, p->net, w, &nets[w])) return -1;
     }
     return 0;
 }
@@ -501,7 +519,8 @@ static int profile(const struct request *r, const struct amp_measured *subject)
     struct amp_profile p = {.net = subject->net};
     struct reason no_fp32 = {""};
     /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
-    amp_train_stock_check(subject->cfg, subject->net, gpu_index >= 0, take_first, &no_fp32);
+    if (!is_own(subject->net, AMP_PROFILE_FP32))
+        amp_train_stock_check(subject->cfg, subject->net, gpu_index >= 0, take_first, &no_fp32);
     if (no_fp32.text[0]) p.no_fp32 = no_fp32.text;
     if (r->data && !subject->options.mixed_precision)
         amp_mixed_tell_off(subject->cfg, "so Darknet loads all images; with mixed_precision=1:");

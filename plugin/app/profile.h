@@ -1,5 +1,5 @@
 /* The time of a training step: seconds and FLOPs of every layer and pass, in Darknet's FP32 and in
- * mixed precision. */
+ * mixed precision. Of a net of AlexeyAB's rules FP32 is the plugin's, by amp_dtype=fp32. */
 #ifndef AMP_PROFILE_H
 #define AMP_PROFILE_H
 
@@ -50,10 +50,10 @@ void amp_profile_print(const struct amp_profile *, FILE *);
 void amp_profile_print_json(const struct amp_profile *, FILE *);
 
 /* Runs steps on the contents of net->input and net->truth, both ways in turns; one pass is a step.
- * nets[AMP_PROFILE_FP32]: a network without the plugin, or NULL; nets[AMP_PROFILE_MIXED]: an
- * attached one, to be freed afterwards. Sets p's seconds (p->layers is the caller's), rounds and
- * plan, which lives as long as the network. Prints progress every five seconds. 0, or -1 with text
- * in err. */
+ * nets[AMP_PROFILE_FP32]: a network without the plugin (by AlexeyAB's rules: with it), or NULL;
+ * nets[AMP_PROFILE_MIXED]: an attached one, to be freed afterwards. Sets p's seconds (p->layers is
+ * the caller's), rounds and plan, which lives as long as the network. Prints progress every five
+ * seconds. 0, or -1 with text in err. */
 int amp_profile_time(struct amp_profile *p, struct network *nets[AMP_PROFILE_WAYS], FILE *progress,
                      char *err, size_t err_size);
 

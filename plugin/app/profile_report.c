@@ -94,9 +94,16 @@ static void name_layer(const struct amp_profile *p, int i, char *name, size_t si
         snprintf(name, size, "%3d %s %d", i, amp_layer_type_name(l->type), l->outputs);
 }
 
-static void print_head(FILE *f)
+/* Stock Darknet has no step by AlexeyAB's rules. */
+static const char *whose_fp32(const struct amp_profile *p)
 {
-    fprintf(f, "%-*s %34s %34s\n", NAME_WIDTH, "", "-- Darknet's FP32, milliseconds --",
+    return p->net->dialect == AMP_DIALECT_FORK ? "-- amp_dtype=fp32, milliseconds --"
+                                               : "-- Darknet's FP32, milliseconds --";
+}
+
+static void print_head(const struct amp_profile *p, FILE *f)
+{
+    fprintf(f, "%-*s %34s %34s\n", NAME_WIDTH, "", whose_fp32(p),
             "-- mixed precision, milliseconds --");
     fprintf(f, "%-*s %8s %8s %8s %7s %8s %8s %8s %7s %7s %8s %9s\n", NAME_WIDTH, "layer", "forward",
             "backward", "both", "share", "forward", "backward", "both", "share", "gain", "GFLOP",
@@ -154,7 +161,7 @@ void amp_profile_print(const struct amp_profile *p, FILE *f)
 {
     struct amp_profile_layer total = amp_profile_total(p);
     print_title(p, f);
-    print_head(f);
+    print_head(p, f);
     for (int i = 0; i < p->net->n; i++) {
         char name[64];
         name_layer(p, i, name, sizeof name);
@@ -213,16 +220,16 @@ static void write_way(const struct amp_profile_layer *t, const struct amp_profil
     amp_json_end(j, '}');
 }
 
-/* The members of a row. plan NULL: it is no layer's. */
+/* The members of a row. plan, fp32 NULL: it is no layer's. fp32: format of the output there. */
 static void write_row(const struct amp_profile_layer *t, const struct amp_profile_layer *total,
-                      const struct amp_plan_layer *plan, struct amp_json *j)
+                      const struct amp_plan_layer *plan, const char *fp32, struct amp_json *j)
 {
     amp_json_put(j, "forward_flop", "%.0f", t->flop[AMP_PROFILE_FORWARD]);
     amp_json_put(j, "backward_flop", "%.0f", t->flop[AMP_PROFILE_BACKWARD]);
     amp_json_number(j, "gain",
                     over(amp_profile_both(t->seconds[AMP_PROFILE_FP32]),
                          amp_profile_both(t->seconds[AMP_PROFILE_MIXED])));
-    write_way(t, total, AMP_PROFILE_FP32, plan ? "FP32 NCHW" : NULL, j);
+    write_way(t, total, AMP_PROFILE_FP32, fp32, j);
     write_way(t, total, AMP_PROFILE_MIXED, plan ? amp_format_name(plan->out) : NULL, j);
 }
 
@@ -230,6 +237,7 @@ static void write_layers(const struct amp_profile *p, const struct amp_profile_l
                          struct amp_json *j)
 {
     amp_json_line(j, 1);
+    const char *fp32 = p->net->dialect == AMP_DIALECT_FORK ? "FP32" : "FP32 NCHW";
     amp_json_begin(j, "layers", '[');
     for (int i = 0; i < p->net->n; i++) {
         const struct amp_layer_desc *l = &p->net->layers[i];
@@ -238,7 +246,7 @@ static void write_layers(const struct amp_profile *p, const struct amp_profile_l
         amp_json_put(j, "layer", "%d", i);
         amp_json_string(j, "type", amp_layer_type_name(l->type));
         amp_json_put(j, "outputs", "%d", l->outputs);
-        write_row(&p->layers[i], total, &p->plan->layers[i], j);
+        write_row(&p->layers[i], total, &p->plan->layers[i], fp32, j);
         amp_json_end(j, '}');
     }
     amp_json_end(j, ']');
@@ -249,7 +257,7 @@ static void write_sum(struct amp_json *j, const char *key, const struct amp_prof
 {
     amp_json_line(j, 1);
     amp_json_begin(j, key, '{');
-    write_row(t, total, NULL, j);
+    write_row(t, total, NULL, NULL, j);
     amp_json_end(j, '}');
 }
 

@@ -210,7 +210,7 @@ static int start_watching(const struct amp_train_words *w, const struct amp_cfg_
     watch.total = (size_t)amp_cfg_int(cfg->sections, "max_batches", 0);
     if (w->chart && !rank && open_chart(w, cfg, goes_on)) return -1;
     if (w->map) {
-        watch.map = amp_training_map_open(w->data, w->cfg, rank, goes_on, w->map_every);
+        watch.map = amp_training_map_open(w, rank, goes_on);
         if (!watch.map) return -1;
     }
     amp_on_iteration(after_iteration, NULL);
@@ -262,13 +262,18 @@ static const char help[] =
     "  -map                  Measure mAP on the images of valid= after every epoch (at least 100\n"
     "                        iterations), and keep the best weights as NAME_best.weights\n"
     "  -map_every N          Measure it every N iterations instead\n"
+    "  -mAP_epochs N         Measure it every N epochs (at least 100 iterations) instead\n"
+    "  -iou_thresh X         With a cfg of AlexeyAB's rules: IoU of -map's first number (default: "
+    "0.5)\n"
+    "  -points N             The same: 0 (area under the curve, the default), 11 or 101 recalls\n"
     "  -chart FILE.svg       Draw loss, mAP and loss scale\n"
     "  -gpus 0,1             GPUs to train on: with mixed_precision=1 a process for each, which\n"
     "                        mpirun starts\n"
     "  -i N                  Use GPU number N (default: 0)\n"
     "  -nogpu                Use the CPU\n"
     "      --help            Give this help list\n"
-    "Darknet's other options are accepted too: those of its `detector test` and `demo`.\n";
+    "Darknet's other options are accepted too: those of its `detector test` and `demo`. Of\n"
+    "AlexeyAB's, those without a meaning here are left out and named (-dont_show, ...).\n";
 
 static bool asks_for_help(int argc, char **argv)
 {

@@ -15,8 +15,10 @@ struct amp_train_words {
     const char *gpus;                 /* more than one, with commas; NULL: not given */
     bool mixed;                       /* the cfg has mixed_precision=1 */
     bool clear, map;
-    int map_every;     /* iterations; 0: -map chooses */
-    const char *chart; /* NULL: none */
+    int map_every, map_epochs; /* iterations; epochs; both 0: -map chooses */
+    double iou;                /* of the number that -map takes from AlexeyAB's rules */
+    int points;                /* 0: the whole area; 11 or 101 recalls */
+    const char *chart;         /* NULL: none */
 };
 
 /* Takes our words out of argv, so that Darknet never sees them: later words move up, and *argc
@@ -28,18 +30,22 @@ int amp_train_words_read(int *argc, char **argv, struct amp_train_words *);
  * training_map.c decides when to measure, measures, and keeps the best weights. It measures a
  * second network, the twin, so the trained one is left untouched.
  *
- * The best weights so far (by mAP@0.5; ties go to the older) are BACKUP/NAME_best.weights, with
- * NAME as Darknet takes it from the cfg's file name. BACKUP/NAME_best.json says how good they are,
- * so a run that goes on replaces them only by better ones. */
+ * With a cfg of AlexeyAB's rules its first number is that of his `detector map` (fork_map.h).
+ *
+ * The best weights so far (by mAP@0.5, or that number; ties go to the older) are
+ * BACKUP/NAME_best.weights, with NAME as Darknet takes it from the cfg's file name.
+ * BACKUP/NAME_best.json says how good they are, so a run that goes on replaces them only by better
+ * ones. */
 
 struct amp_training_map;
 
 /* Checks and builds everything before the training. Of several processes all call it, and all
  * measure together; process 0 alone checks, prints and keeps. rank: of this process. goes_on: the
- * best weights so far count as this run's. every: iterations; 0: those of an epoch, at least 100.
- * NULL after naming the faults on stderr. */
-struct amp_training_map *amp_training_map_open(const char *data_path, const char *cfg_path,
-                                               int rank, bool goes_on, int every);
+ * best weights so far count as this run's. It measures every so many iterations or epochs as the
+ * words say, else every epoch, at least 100 iterations, unless iterations were given. NULL after
+ * naming the faults on stderr. */
+struct amp_training_map *amp_training_map_open(const struct amp_train_words *, int rank,
+                                               bool goes_on);
 
 /* True after burn-in every so many iterations, and at the end. */
 bool amp_training_map_due(const struct amp_training_map *, size_t iteration);

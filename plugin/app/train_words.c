@@ -33,7 +33,10 @@ static const struct word {
                   {"-s", WHOLE},       {"-avg", WHOLE},      {"-gpus", WHOLES},
                   {"-out", TEXT},      {"-clear", NO_VALUE}, {"-fullscreen", NO_VALUE},
                   {"-w", WHOLE},       {"-h", WHOLE},        {"-fps", WHOLE}};
-static const struct word ours[] = {{"-map", NO_VALUE}, {"-map_every", WHOLE}, {"-chart", TEXT}};
+/* fork_words.c has given those of AlexeyAB's Darknet this spelling. */
+static const struct word ours[] = {{"-map", NO_VALUE}, {"-map_every", WHOLE},
+                                   {"-chart", TEXT},   {"-mAP_epochs", WHOLE},
+                                   {"-points", WHOLE}, {"-iou_thresh", NUMBER}};
 enum { OF_DARKNET = sizeof of_darknet / sizeof *of_darknet, OURS = sizeof ours / sizeof *ours };
 
 static const struct word *find_word(const struct word *list, size_t n, const char *name)
@@ -81,38 +84,85 @@ static int take_own(int *argc, char **argv, char *name, const char **value)
     return 0;
 }
 
-static int check_chart(const char *chart)
+/* AlexeyAB's Darknet draws a PNG. */
+static const char *name_chart(const char *given)
 {
-    size_t length = strlen(chart);
-    if (chart[0] == '-') /* the next option; "./-x.svg" is a file */
-        return fail("-chart %s: no file name after -chart", chart);
-    if (length < 4 || strcmp(chart + length - 4, ".svg"))
-        return fail("-chart %s: the chart is an SVG image; allowed: a name that ends with .svg",
-                    chart);
+    static char name[PATH_MAX];
+    const char *slash = strrchr(given, '/'), *dot = strrchr(given, '.');
+    size_t length = strlen(given);
+    if (length >= 4 && !strcmp(given + length - 4, ".svg")) return given;
+    if (dot && (!slash || dot > slash)) length = (size_t)(dot - given);
+    snprintf(name, sizeof name, "%.*s.svg", (int)length, given);
+    if (!amp_launch_read(getenv).rank)
+        fprintf(stderr, "darknet-amp: -chart %s: the chart is an SVG image: %s is written\n", given,
+                name);
+    return name;
+}
+
+static int read_chart(struct amp_train_words *w)
+{
+    if (!w->chart) return 0;
+    if (w->chart[0] == '-') /* the next option; "./-x.svg" is a file */
+        return fail("-chart %s: no file name after -chart", w->chart);
+    w->chart = name_chart(w->chart);
     return 0;
 }
 
-static int read_every(const char *text, int *every)
+/* text NULL: the word is not there, and the number stays. */
+static int read_number(const char *name, const char *text, const char *of_what, int *number)
 {
     char *end;
+    if (!text) return 0;
     long n = strtol(text, &end, 10);
     if (end == text || *end || n < 1 || n > 1000000000)
-        return fail("-map_every %s: allowed: iterations, 1 to 1000000000", text);
-    *every = (int)n;
+        return fail("%s %s: allowed: %s, 1 to 1000000000", name, text, of_what);
+    *number = (int)n;
+    return 0;
+}
+
+static int read_iou(const char *text, double *iou)
+{
+    char *end;
+    if (!text) return 0;
+    *iou = (double)strtof(text, &end); /* AlexeyAB's Darknet compares floats */
+    if (end == text || *end || !(*iou > 0 && *iou <= 1))
+        return fail("-iou_thresh %s: allowed: above 0, at most 1", text);
+    return 0;
+}
+
+static int read_points(const char *text, int *points)
+{
+    if (!text) return 0;
+    *points = atoi(text);
+    if (strcmp(text, "0") && strcmp(text, "11") && strcmp(text, "101"))
+        return fail("-points %s: allowed: 0 (the area under the curve), 11, 101", text);
+    return 0;
+}
+
+/* What follows the words that say how -map measures. */
+static int read_measuring(int *argc, char **argv, struct amp_train_words *w)
+{
+    const char *every, *epochs, *iou, *points;
+    if (take_own(argc, argv, "-map_every", &every) ||
+        take_own(argc, argv, "-mAP_epochs", &epochs) || take_own(argc, argv, "-iou_thresh", &iou) ||
+        take_own(argc, argv, "-points", &points) ||
+        read_number("-map_every", every, "iterations", &w->map_every) ||
+        read_number("-mAP_epochs", epochs, "epochs", &w->map_epochs) || read_iou(iou, &w->iou) ||
+        read_points(points, &w->points))
+        return -1;
+    if (every && epochs) return fail("-map_every and -mAP_epochs are two answers; leave out one");
     return 0;
 }
 
 static int read_own(int *argc, char **argv, struct amp_train_words *w)
 {
-    const char *every;
-    if (take_own(argc, argv, "-map_every", &every) || take_own(argc, argv, "-chart", &w->chart))
-        return -1;
+    if (read_measuring(argc, argv, w) || take_own(argc, argv, "-chart", &w->chart)) return -1;
     w->map = find_arg(*argc, argv, "-map");
     *argc -= w->map;
     if (w->map && find_arg(*argc, argv, "-map")) return fail("-map is given twice");
-    if (w->chart && check_chart(w->chart)) return -1;
-    if (every && read_every(every, &w->map_every)) return -1;
-    return every && !w->map ? fail("-map_every has no effect without -map") : 0;
+    if (read_chart(w)) return -1;
+    /* AlexeyAB's words have no effect then either, and are no reason to stop. */
+    return w->map_every && !w->map ? fail("-map_every has no effect without -map") : 0;
 }
 
 /* ---- Darknet's words ---- */
@@ -235,7 +285,7 @@ static void report_unknown(struct rest *r, const char *word, const char *next, b
     else
         tell(r, refused, ending,
              "unknown word \"%s\"; allowed: DATA CFG [WEIGHTS], -clear, -gpus, -i, -nogpu, -map, "
-             "-map_every, -chart",
+             "-map_every, -mAP_epochs, -iou_thresh, -points, -chart",
              word);
 }
 
@@ -297,7 +347,7 @@ static int read_words(int argc, struct rest *r, struct amp_train_words *w)
 
 int amp_train_words_read(int *argc, char **argv, struct amp_train_words *w)
 {
-    *w = (struct amp_train_words){0};
+    *w = (struct amp_train_words){.iou = .5};
     if (read_own(argc, argv, w)) return -1;
     /* Darknet takes its words out of argv itself. */
     struct rest r = {.words = calloc((size_t)*argc + 6, sizeof *r.words)};

@@ -20,6 +20,7 @@
 
 #include "amp_observe.h"
 #include "detect.h"
+#include "fork_map.h"
 #include "map.h"
 #include "utils.h"
 
@@ -43,7 +44,9 @@ struct amp_training_map {
     unsigned long long weights_bytes;
     char weights[PATH_MAX], record[PATH_MAX];
     struct amp_evaluation last, best;
-    bool averaged; /* the twin has the moving average of the weights */
+    enum amp_dialect dialect;
+    struct amp_fork_settings rules; /* of AlexeyAB's number, if the dialect is his */
+    bool averaged;                  /* the twin has the moving average of the weights */
     int rank;
 };
 
@@ -97,13 +100,26 @@ static bool is_better(double map50, double than)
     return isnan(than) || map50 > than;
 }
 
+/* With AlexeyAB's rules, his number in place of ours. */
+static int compute_fork(const struct amp_training_map *m, const struct amp_ap_set *ap,
+                        double *map50, char *err, size_t err_size)
+{
+    struct amp_fork_map map;
+    if (m->dialect != AMP_DIALECT_FORK) return 0;
+    if (amp_fork_map_compute(ap, &m->rules, &map, err, err_size)) return -1;
+    *map50 = map.map;
+    amp_fork_map_free(&map);
+    return 0;
+}
+
 /* The figure of these rows, measured since `start`. */
-static int compute(const struct amp_ap_set *ap, size_t iteration, double start,
-                   struct amp_evaluation *e)
+static int compute(const struct amp_training_map *m, const struct amp_ap_set *ap, size_t iteration,
+                   double start, struct amp_evaluation *e)
 {
     char err[512];
     struct amp_map_result result = {0};
-    int failed = amp_map_compute(ap, .5, &result, err, sizeof err);
+    int failed = amp_map_compute(ap, .5, &result, err, sizeof err) ||
+                 compute_fork(m, ap, &result.mean.ap50, err, sizeof err);
     if (failed) fprintf(stderr, "error: %s\n", err);
     if (!failed)
         *e = (struct amp_evaluation){.iteration = (unsigned long)iteration,
@@ -119,7 +135,7 @@ static int measure_alone(struct amp_training_map *m, size_t iteration, struct am
 {
     double start = amp_clock_seconds();
     struct amp_ap_set *ap = amp_detect_ap(m->twin, &m->set, thresh, nms);
-    int failed = !ap || compute(ap, iteration, start, e);
+    int failed = !ap || compute(m, ap, iteration, start, e);
     amp_ap_set_free(ap);
     return failed ? -1 : 0;
 }
@@ -129,7 +145,7 @@ static int measure_together(struct amp_training_map *m, size_t iteration, struct
     double start = amp_clock_seconds();
     struct amp_ap_set *ap;
     int failed = amp_detect_ap_shared(m->twin, &m->set, thresh, nms, &ap) ||
-                 (ap && compute(ap, iteration, start, e));
+                 (ap && compute(m, ap, iteration, start, e));
     amp_ap_set_free(ap);
     return failed ? -1 : 0;
 }
@@ -142,14 +158,20 @@ static void take_up_best(struct amp_training_map *m)
     struct amp_file_id id;
     if (amp_file_unreadable(m->weights) || amp_file_identify(m->weights, &id, err, sizeof err))
         return;
-    if (!read_record(m, &id)) return;
+    /* A record does not say by which IoU and points AlexeyAB's number was. */
+    bool found = !read_record(m, &id), again = m->dialect == AMP_DIALECT_FORK;
+    if (found && !again) return;
     if (id.bytes != m->weights_bytes) {
         fprintf(stderr, "darknet-amp: %s is another network's; the best is looked for anew\n",
                 m->weights);
         return;
     }
-    fprintf(stderr, "darknet-amp: %s is not of %s, which are measured again\n", m->record,
-            m->weights);
+    if (found)
+        fprintf(stderr, "darknet-amp: %s are measured again, by the words of this run\n",
+                m->weights);
+    else
+        fprintf(stderr, "darknet-amp: %s is not of %s, which are measured again\n", m->record,
+                m->weights);
     load_weights(m->twin, m->weights);
     /* Loading has set `seen`; the twin itself trains nothing, so it goes back to 0. */
     size_t iteration = *m->twin->seen / m->step;
@@ -188,15 +210,15 @@ static size_t count_lines(const char *path)
     return lines;
 }
 
-/* An epoch, but at least LEAST_EVERY iterations: on a small list measuring would take longer than
+/* Epochs, but at least LEAST_EVERY iterations: on a small list measuring would take longer than
  * training. */
 static void read_schedule(struct amp_training_map *m, const struct amp_cfg_file *data,
-                          const struct amp_net_desc *net, int every)
+                          const struct amp_net_desc *net, const struct amp_train_words *w)
 {
     size_t step = (size_t)net->batch * (size_t)net->subdivisions;
     size_t images = count_lines(amp_cfg_string(data->sections, "train", "data/train.list"));
-    size_t epoch = (images + step - 1) / step;
-    m->every = every ? (size_t)every : epoch > LEAST_EVERY ? epoch : LEAST_EVERY;
+    size_t epochs = (images + step - 1) / step * (size_t)(w->map_epochs ? w->map_epochs : 1);
+    m->every = w->map_every ? (size_t)w->map_every : epochs > LEAST_EVERY ? epochs : LEAST_EVERY;
     m->step = step;
     m->burn_in = (size_t)net->burn_in;
     m->total = (size_t)net->max_batches;
@@ -214,18 +236,32 @@ static void name_files(struct amp_training_map *m, const struct amp_cfg_file *da
     free(base);
 }
 
-static int read_files(struct amp_training_map *m, const char *data_path, const char *cfg_path,
-                      int every, char *err, size_t err_size)
+/* .25: counts hits, which -map does not show. */
+static void read_rules(struct amp_training_map *m, const struct amp_cfg_file *cfg,
+                       const struct amp_train_words *w)
+{
+    m->dialect = cfg->dialect;
+    m->rules = (struct amp_fork_settings){.iou = w->iou, .thresh = .25, .points = w->points};
+    if (m->dialect != AMP_DIALECT_FORK && !m->rank && (w->iou != .5 || w->points))
+        fprintf(stderr,
+                "darknet-amp: -iou_thresh and -points have no effect: %s is not trained by "
+                "AlexeyAB's rules (amp_dialect=fork)\n",
+                w->cfg);
+}
+
+static int read_files(struct amp_training_map *m, const struct amp_train_words *w, char *err,
+                      size_t err_size)
 {
     struct amp_options options;
     struct amp_net_desc *net = NULL;
-    struct amp_cfg_file *data = amp_cfg_read_data(data_path, err, err_size);
-    struct amp_cfg_file *cfg = data ? amp_cfg_read(cfg_path, err, err_size) : NULL;
+    struct amp_cfg_file *data = amp_cfg_read_data(w->data, err, err_size);
+    struct amp_cfg_file *cfg = data ? amp_cfg_read(w->cfg, err, err_size) : NULL;
     if (cfg && !amp_options_read(cfg, &options, NULL, 0, err, err_size))
         net = amp_net_describe(cfg, 0, 0, options.mixed_precision, err, err_size);
     if (net) {
-        read_schedule(m, data, net, every);
-        name_files(m, data, cfg_path);
+        read_schedule(m, data, net, w);
+        read_rules(m, cfg, w);
+        name_files(m, data, w->cfg);
     }
     int result = net ? 0 : -1;
     amp_net_desc_free(net);
@@ -253,30 +289,29 @@ static int check_images(const struct amp_eval_set *set)
 }
 
 /* Without boxes every result would be undefined, and no weights the best. */
-static int check_set(const struct amp_training_map *m, const char *data_path, const char *cfg_path)
+static int check_set(const struct amp_training_map *m, const struct amp_train_words *w)
 {
-    if (amp_map_check_network(cfg_path, NULL, &m->set, gpu_index >= 0, stderr)) return -1;
+    if (amp_map_check_network(w->cfg, NULL, &m->set, gpu_index >= 0, stderr)) return -1;
     if (!m->set.n_truths) {
         fprintf(stderr, "error: %s: the valid list has no boxes at all, so -map has no result\n",
-                data_path);
+                w->data);
         return -1;
     }
     return check_images(&m->set);
 }
 
 /* Cheap checks first, then all images, then the twin, which takes memory. */
-static int prepare(struct amp_training_map *m, const char *data_path, const char *cfg_path,
-                   bool goes_on, int every)
+static int prepare(struct amp_training_map *m, const struct amp_train_words *w, bool goes_on)
 {
     char err[3 * PATH_MAX];
-    if (read_files(m, data_path, cfg_path, every, err, sizeof err)) {
+    if (read_files(m, w, err, sizeof err)) {
         fprintf(stderr, "error: %s\n", err);
         return -1;
     }
-    if (amp_eval_set_load(data_path, &m->set, stderr)) return -1;
-    if (check_set(m, data_path, cfg_path)) return -1;
+    if (amp_eval_set_load(w->data, m->dialect, &m->set, stderr)) return -1;
+    if (check_set(m, w)) return -1;
     fprintf(stderr, "-map: the network that evaluates, one image at a time:\n");
-    if (amp_twin_create(cfg_path, &m->twin, err, sizeof err)) {
+    if (amp_twin_create(w->cfg, &m->twin, err, sizeof err)) {
         fprintf(stderr, "error: %s\n", err);
         return -1;
     }
@@ -286,17 +321,16 @@ static int prepare(struct amp_training_map *m, const char *data_path, const char
 
 /* Process 0 has looked at its own. The twin comes first: from then on this process prints no longer
  * what process 0 prints, on stderr. */
-static int prepare_helper(struct amp_training_map *m, const char *data_path, const char *cfg_path,
-                          int every)
+static int prepare_helper(struct amp_training_map *m, const struct amp_train_words *w)
 {
     char err[3 * PATH_MAX], who[120];
     FILE *errors = fdopen(dup(STDERR_FILENO), "w");
     if (!errors) return -1;
-    int failed = read_files(m, data_path, cfg_path, every, err, sizeof err) ||
-                 amp_twin_create(cfg_path, &m->twin, err, sizeof err);
+    int failed =
+        read_files(m, w, err, sizeof err) || amp_twin_create(w->cfg, &m->twin, err, sizeof err);
     amp_launch_who(who, sizeof who);
     if (failed) fprintf(errors, "error: %s%s\n", who, err);
-    failed = failed || amp_eval_set_load(data_path, &m->set, errors);
+    failed = failed || amp_eval_set_load(w->data, m->dialect, &m->set, errors);
     fclose(errors);
     return failed ? -1 : 0;
 }
@@ -309,8 +343,8 @@ static void free_map(struct amp_training_map *m)
     free(m);
 }
 
-struct amp_training_map *amp_training_map_open(const char *data_path, const char *cfg_path,
-                                               int rank, bool goes_on, int every)
+struct amp_training_map *amp_training_map_open(const struct amp_train_words *w, int rank,
+                                               bool goes_on)
 {
     struct amp_training_map *m = calloc(1, sizeof *m);
     if (!m) {
@@ -319,9 +353,7 @@ struct amp_training_map *amp_training_map_open(const char *data_path, const char
     }
     m->last = m->best = none;
     m->rank = rank;
-    if (!(rank ? prepare_helper(m, data_path, cfg_path, every)
-               : prepare(m, data_path, cfg_path, goes_on, every)))
-        return m;
+    if (!(rank ? prepare_helper(m, w) : prepare(m, w, goes_on))) return m;
     free_map(m);
     return NULL;
 }
@@ -346,12 +378,14 @@ static void print_percent(double value)
 /* On stdout, among Darknet's own lines about the iteration. */
 static void print_line(const struct amp_training_map *m, bool kept)
 {
-    printf("mAP at iteration %lu: mAP@0.5 ", m->last.iteration);
+    bool fork = m->dialect == AMP_DIALECT_FORK;
+    printf("mAP at iteration %lu: mAP@%g ", m->last.iteration, fork ? m->rules.iou : .5);
     print_percent(m->last.map50);
     printf(", mAP@0.75 ");
     print_percent(m->last.map75);
     printf(", mAP@[.5:.95] ");
     print_percent(m->last.map);
+    if (fork) printf(" (the first by AlexeyAB's rules)");
     if (kept) {
         printf("; the best so far, saved to %s", m->weights);
     } else {

@@ -24,6 +24,7 @@
 #include "rate.h"
 #include "plugin/attach/run/run.h"
 #include "plugin/attach/run/save.h"
+#include "plugin/attach/run/stock.h"
 #include "plugin/attach/feed/seed.h"
 #include "session.h"
 #include "plugin/attach/feed/staging.h"
@@ -48,6 +49,7 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 {
     amp_ending_enter();
     network *net = amp_network_parse(filename);
+    amp_stock_parsed(net, filename);
     amp_ending_leave();
     return net;
 }
@@ -67,6 +69,7 @@ AMP_INTERPOSE(void, free_network, (network * net))
     struct amp_session *s = amp_session_of(net->layers);
     int gpu = s ? amp_gpu_enter(s) : -1; /* our arrays are on the network's GPU */
     amp_network_detach(net);
+    amp_stock_freed(net);
     AMP_REAL(free_network)(net);
     amp_gpu_leave(gpu);
     amp_ending_leave();
@@ -74,8 +77,11 @@ AMP_INTERPOSE(void, free_network, (network * net))
 
 AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
 {
+    char path[PATH_MAX];
     amp_ending_enter();
-    amp_save_weights(net, filename);
+    const char *place = amp_run_place_of_save(filename, path);
+    amp_save_weights(net, place);
+    amp_stock_file(net, place);
     amp_ending_leave();
 }
 
@@ -83,6 +89,7 @@ AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
 {
     amp_ending_enter();
     amp_load_weights(net, filename);
+    amp_stock_file(net, filename);
     amp_ending_leave();
 }
 
@@ -149,13 +156,25 @@ AMP_INTERPOSE(float, train_network, (network * net, data d))
 {
     struct amp_session *s = amp_session_of(net->layers);
     check_sizes(net, d);
+    amp_stock_begin(net);
     amp_iteration_begins(net);
     if (s && s->step.peers) take_up(s);
     amp_ranks_begin_step(s, net, d.X.rows);
     float loss = AMP_REAL(train_network)(net, d);
     loss = amp_ranks_end_step(s, net, loss);
     amp_iteration_trained(net, s && !isfinite(s->log.loss) ? NAN : loss);
+    amp_stock_obey(net);
     return s ? amp_log_tell(&s->log, loss) : loss;
+}
+
+/* One pass. train_network calls it, and the trainers of texts and of CIFAR do so by themselves. */
+AMP_INTERPOSE(float, train_network_datum, (network * net))
+{
+    bool alone = !amp_iteration_trains();
+    if (alone) amp_stock_begin(net);
+    float loss = AMP_REAL(train_network_datum)(net);
+    if (alone) amp_stock_obey(net);
+    return loss;
 }
 
 /* Trainers ask for the next batch between two steps, so a run can end here. Without this a signal
@@ -282,6 +301,22 @@ AMP_INTERPOSE(image **, load_alphabet, ())
     return amp_images_of_letters();
 }
 
+/* ---- lists ---- */
+
+/* The last element stands behind the end as well: Darknet's validators load the first four or eight
+ * images of a list whether it has so many or not. They use none of those that it lacks. */
+AMP_INTERPOSE(void **, list_to_array, (list * l))
+{
+    enum { MOST_AHEAD = 8 };
+    int n = 0;
+    void **array = amp_allocate((size_t)l->size + MOST_AHEAD, sizeof *array);
+    for (const node *e = l->front; e; e = e->next)
+        array[n++] = e->val;
+    for (int i = 0; n && i < MOST_AHEAD; i++)
+        array[n + i] = array[n - 1];
+    return array;
+}
+
 /* ---- boxes: of networks that follow the other Darknets' rules ---- */
 
 AMP_INTERPOSE(image, letterbox_image, (image picture, int w, int h))
@@ -306,7 +341,33 @@ AMP_INTERPOSE(void, do_nms_sort, (detection * found, int n, int classes, float t
     amp_boxes_nms_sort(found, n, classes, thresh);
 }
 
-/* ---- windows ---- */
+/* Trainers end while the next batch is being loaded, and free the names that its threads draw
+ * from. */
+AMP_INTERPOSE(void, free_ptrs, (void **names, int n))
+{
+    amp_batches_wait();
+    AMP_REAL(free_ptrs)(names, n);
+}
+
+/* ---- windows and video ---- */
+
+/* Of most callers NULL is followed by an assertion, whose text does not name the video. */
+void *open_video_stream(const char *file, int camera, int w, int h, int fps); /* for OPENCV only */
+#ifdef AMP_WRAP
+#pragma weak __real_open_video_stream
+#endif
+AMP_INTERPOSE(void *, open_video_stream, (const char *file, int camera, int w, int h, int fps))
+{
+    char message[PATH_MAX + 100];
+    void *stream = AMP_REAL(open_video_stream)(file, camera, w, h, fps);
+    if (stream || !amp_images_are_refused()) return stream;
+    if (file)
+        snprintf(message, sizeof message, "video \"%s\": cannot be read as a video", file);
+    else
+        snprintf(message, sizeof message, "camera %d cannot be opened (-c N chooses another)",
+                 camera);
+    amp_fail(message);
+}
 
 /* Without a display no window is opened, and a line says so. OpenCV would end the program instead,
  * after the work is done and the picture saved. A Darknet without OpenCV never opens a window and
@@ -498,6 +559,7 @@ AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interv
                  n, n);
         amp_fail(message);
     }
+    amp_stock_give_up();
     return AMP_REAL(train_networks)(nets, n, d, interval);
 }
 

@@ -34,11 +34,13 @@
     X(forward_convolutional_layer)                                                                 \
     X(free_data)                                                                                   \
     X(free_network)                                                                                \
+    X(free_ptrs)                                                                                   \
     X(get_next_batch)                                                                              \
     X(get_yolo_detections)                                                                         \
     X(gradient_array)                                                                              \
     X(letterbox_image)                                                                             \
     X(letterbox_image_into)                                                                        \
+    X(list_to_array)                                                                               \
     X(load_alphabet)                                                                               \
     X(load_data)                                                                                   \
     X(load_data_in_thread)                                                                         \
@@ -48,6 +50,7 @@
     X(load_weights)                                                                                \
     X(make_image)                                                                                  \
     X(make_window)                                                                                 \
+    X(open_video_stream)                                                                           \
     X(option_find_str)                                                                             \
     X(option_unused)                                                                               \
     X(parse_network_cfg)                                                                           \
@@ -55,7 +58,8 @@
     X(resize_network)                                                                              \
     X(save_weights)                                                                                \
     X(show_image)                                                                                  \
-    X(train_network)
+    X(train_network)                                                                               \
+    X(train_network_datum)
 
 /* Replaced too: functions of the C library that Darknet calls. */
 #define AMP_INTERPOSED_LIBC(X)                                                                     \

@@ -48,8 +48,18 @@ AMP_API void amp_weights_written(struct network *net);
 
 /* What happens to an image that cannot be decoded. 1: the program ends with status 1 and names the
  * image. 0: as in Darknet, the image is noted and replaced by a black one of 10x10. Without a call:
- * 1 while a network with a key of ours is trained, else 0. Holds for all threads. */
+ * 1 while a network with a key of ours is trained, else 0. Holds for all threads. With 1, a missing
+ * file at which Darknet ends the program ends it with status 1 and the reason, in place of 0. */
 AMP_API void amp_refuse_bad_images(int on);
+
+/* Some of Darknet's trainers save to a folder of its author, /home/pjreddie/backup/. What they save
+ * there is saved in this folder instead, and signals save there too. */
+AMP_API void amp_save_to(const char *folder);
+
+/* From now on a network without mixed_precision=1 obeys signals as one with it does: the iteration
+ * is finished, the weights are saved, and the program ends. For programs that train one network at
+ * a time, on one thread. Call it before the network is parsed. */
+AMP_API void amp_obey_signals(void);
 
 /* Calls back after every iteration of a training loop that trains with train_network and frees its
  * batches with free_data, as Darknet's do. The call comes on the thread that trains, after Darknet

@@ -24,6 +24,27 @@
 int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
                            bool clear, bool on_gpu, FILE *progress, FILE *warn, char *err,
                            size_t err_size);
+
+/* ---- Darknet's other trainers ----
+ *
+ * check_trainers.c looks, for the trainer of `darknet NAME train`, at the same as above, and at
+ * what that trainer loads: numbers of an image and of its truths against the network's, labels in
+ * the images' paths, files of tags, values or masks, texts. */
+
+struct amp_trainer_inputs {
+    const char *data; /* of classifier, regressor, segmenter, isegmenter; else NULL */
+    const char *cfg;
+    const char *weights; /* NULL or "": none */
+    const char *text;    /* what rnn and go train on; else NULL */
+    const char *folder;  /* where trainers without a data file save */
+    bool clear, tokenized, on_gpu;
+};
+
+/* trainer: classifier, regressor, segmenter, isegmenter, yolo, coco, tag, super, cifar, go or rnn.
+ * The rest is as above. */
+int amp_check_trainer_inputs(const char *trainer, const struct amp_trainer_inputs *, FILE *progress,
+                             FILE *warn, char *err, size_t err_size);
+
 /* Prints the faults in err, "error: " before each. err is used up by it. */
 void amp_print_faults(char *err, FILE *);
 
@@ -38,6 +59,14 @@ void amp_print_faults(char *err, FILE *);
  * unless on a GPU, one that Darknet's CPU code crashes on. */
 void amp_train_net_check(const struct amp_cfg_file *, const struct amp_net_desc *, bool mixed,
                          bool on_gpu, amp_tell *, void *context);
+/* Tells the faults that any trainer has: tree and map files, and without mixed precision what
+ * crashes Darknet's own training. */
+void amp_train_any_check(const struct amp_cfg_file *, const struct amp_net_desc *, bool mixed,
+                         bool on_gpu, amp_tell *, void *context);
+/* For a classifier with random=1 under [net], of which squares of least, least + 32 .. most are
+ * drawn: a layer that cannot be resized, and sizes at which the network is not possible. */
+void amp_train_resizing_check(const struct amp_cfg_file *, const struct amp_net_desc *, int least,
+                              int most, amp_tell *, void *context);
 /* Tells only those faults that crash Darknet's own training of any network. */
 void amp_train_stock_check(const struct amp_cfg_file *, const struct amp_net_desc *, bool on_gpu,
                            amp_tell *, void *context);

@@ -157,34 +157,48 @@ static bool can_resize(enum amp_layer_type type)
     }
 }
 
-/* The net must be possible at each size that detector train draws. Stock's are 320, 352 .. 608,
- * whatever the cfg says. */
-static void check_sizes(const struct checker *k)
+/* False after telling: the net is not possible at this size. */
+static bool check_size(const struct checker *k, int line, int w, int h)
 {
-    int line = amp_cfg_line(amp_cfg_layer(k->cfg, k->net->n - 1), "random"), w = 0, h = 0;
-    while (amp_net_next_size(k->net, &w, &h)) {
-        char err[2 * PATH_MAX];
-        struct amp_net_desc *net = amp_net_describe(k->cfg, w, h, true, err, sizeof err);
-        if (!net) {
-            fault(k, line, "random=1 also trains at %d x %d, where: %s", w, h, err);
-            return;
-        }
-        amp_net_desc_free(net);
-    }
+    char err[2 * PATH_MAX];
+    struct amp_net_desc *net = amp_net_describe(k->cfg, w, h, true, err, sizeof err);
+    bool fits = net;
+    if (!fits) fault(k, line, "random=1 also trains at %d x %d, where: %s", w, h, err);
+    amp_net_desc_free(net);
+    return fits;
 }
 
-/* One layer is enough to name: the advice is the same for all. */
-static void check_resizing(const struct checker *k)
+/* Darknet stops at an [avgpool], whose output has one size. One layer is enough to name: the advice
+ * is the same for all. False after telling. */
+static bool check_layers(const struct checker *k, int line)
 {
-    int last = k->net->n - 1, line = amp_cfg_line(amp_cfg_layer(k->cfg, last), "random");
-    if (!k->net->layers[last].random) return;
-    for (int i = 0; i <= last; i++) {
+    for (int i = 0; i < k->net->n; i++) {
+        if (i && k->net->layers[i - 1].type == AMP_AVGPOOL) break;
         if (can_resize(k->net->layers[i].type)) continue;
         fault(k, line, "random=1 with %s (line %d): this Darknet cannot resize such a layer",
               k->net->layers[i].type_name, k->net->layers[i].line);
-        return;
+        return false;
     }
-    check_sizes(k);
+    return true;
+}
+
+/* At each size that detector train draws. Stock's are 320, 352 .. 608, whatever the cfg says. */
+static void check_random(const struct checker *k)
+{
+    int line = amp_cfg_line(amp_cfg_layer(k->cfg, k->net->n - 1), "random"), w = 0, h = 0;
+    bool fine = check_layers(k, line);
+    while (fine && amp_net_next_size(k->net, &w, &h))
+        fine = check_size(k, line, w, h);
+}
+
+void amp_train_resizing_check(const struct amp_cfg_file *cfg, const struct amp_net_desc *net,
+                              int least, int most, amp_tell *tell, void *context)
+{
+    struct checker k = {cfg, net, tell, context};
+    int line = amp_cfg_line(&cfg->sections[0], "random");
+    bool fine = check_layers(&k, line);
+    for (int side = least; fine && side <= most; side += 32)
+        fine = check_size(&k, line, side, side);
 }
 
 /* ---- Darknet's own backward ---- */
@@ -282,9 +296,19 @@ void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_de
     if (!amp_layer_is_head(&net->layers[net->n - 1])) return;
     for (int i = 0; i < net->n; i++)
         check_truths(&k, i);
-    check_resizing(&k);
+    if (net->layers[net->n - 1].random) check_random(&k);
     if (!mixed) check_gradients(&k);
     if (!mixed && !on_gpu) check_cpu_layers(&k);
+}
+
+void amp_train_any_check(const struct amp_cfg_file *cfg, const struct amp_net_desc *net, bool mixed,
+                         bool on_gpu, amp_tell *tell, void *context)
+{
+    struct checker k = {cfg, net, tell, context};
+    for (int i = 0; i < net->n; i++)
+        if (amp_layer_is_head(&net->layers[i]) || net->layers[i].type == AMP_SOFTMAX)
+            check_named_files(&k, i);
+    if (!mixed) amp_train_stock_check(cfg, net, on_gpu, tell, context);
 }
 
 /* For commands that time or run Darknet's own passes without training. */

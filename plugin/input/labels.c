@@ -1,6 +1,6 @@
-/* Decides which lines of a label file are good, and what Darknet makes of each box. It must not open
- * images or call Darknet. Darknet reads labels with fscanf, stops at the first surprise and trains
- * on what it has; here every such line is a fault, named with file and line. */
+/* Decides which lines of a label file are good, and what Darknet makes of each box. It must not
+ * open images or call Darknet. Darknet reads labels with fscanf, stops at the first surprise and
+ * trains on what it has; here every such line is a fault, named with file and line. */
 
 #define _GNU_SOURCE
 #include "labels.h"
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "plugin/core/read/lines.h"
 
@@ -195,4 +196,16 @@ void amp_labels_free(struct amp_labels *labels)
 {
     free(labels->rows);
     *labels = (struct amp_labels){0};
+}
+
+/* ---- where they are ---- */
+
+bool amp_labels_find(const char *image, char *path, size_t size)
+{
+    for (int place = 0; place < AMP_LABEL_PLACES; place++)
+        if (amp_label_path_in((enum amp_label_place)place, image, path, size) &&
+            !access(path, F_OK))
+            return true;
+    if (!amp_label_path_in(AMP_LABELS_BESIDE, image, path, size)) snprintf(path, size, "%s", image);
+    return false;
 }

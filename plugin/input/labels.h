@@ -7,6 +7,7 @@
 #ifndef AMP_LABELS_H
 #define AMP_LABELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "plugin/core/read/label_path.h"
@@ -48,5 +49,12 @@ typedef void amp_tell(void *context, const char *message);
 int amp_labels_read(const char *path, int classes, struct amp_labels *labels, amp_tell *tell,
                     void *context);
 void amp_labels_free(struct amp_labels *labels);
+
+/* The label file of an image by the rules of AlexeyAB's Darknet (label_path.h). False: there is
+ * none, and path is the first place that was looked at. */
+bool amp_labels_find(const char *image, char *path, size_t size);
+/* Words for messages about such files. */
+#define AMP_LABELS_LOOKED_FOR                                                                      \
+    "looked for beside the image, then in labels/ in place of images/ or JPEGImages/"
 
 #endif

@@ -21,6 +21,7 @@
 
 struct amp_read_ahead {
     char *list;
+    enum amp_dialect dialect;
     const struct amp_known_images *known;
     atomic_size_t checked; /* lines */
     atomic_bool stop;
@@ -44,7 +45,10 @@ static void read_line(const struct amp_read_ahead *r, char *image)
     char label[AMP_LABEL_PATH_MAX], err[300];
     image[strcspn(image, "\n")] = '\0';
     if (!r->known || !amp_known_images_has(r->known, image)) amp_image_file_fault(image);
-    if (!amp_label_path(image, label, sizeof label, err, sizeof err)) touch(label);
+    bool has_label = r->dialect == AMP_DIALECT_FORK
+                         ? amp_labels_find(image, label, sizeof label)
+                         : !amp_label_path(image, label, sizeof label, err, sizeof err);
+    if (has_label) touch(label);
 }
 
 /* False: stop. */
@@ -75,11 +79,13 @@ static void *work(void *p)
     return NULL;
 }
 
-struct amp_read_ahead *amp_read_ahead_start(const char *list, const struct amp_known_images *known)
+struct amp_read_ahead *amp_read_ahead_start(const char *list, enum amp_dialect dialect,
+                                            const struct amp_known_images *known)
 {
     struct amp_read_ahead *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->list = strdup(list);
+    r->dialect = dialect;
     r->known = known;
     while (r->list && r->n < THREADS && !pthread_create(&r->threads[r->n], NULL, work, r))
         r->n++;

@@ -34,8 +34,12 @@ enum { IMAGES, LABEL_FILES, LABELS, KINDS };
 
 struct checker {
     const char *path;
+    amp_image_rule *rule; /* what an image needs; NULL: boxes of these classes */
+    void *rule_context;
+    enum amp_dialect dialect;
     int classes;
     bool asks_for_rule; /* a label file was not found */
+    bool has_forks;     /* but is where the fork's rules look */
     struct faults faults[KINDS];
     struct amp_train_list *list;
     struct amp_labels labels;
@@ -168,6 +172,12 @@ void amp_train_list_warn(const struct amp_train_list *list, const char *path, FI
     char beyond[80];
     for (int fate = AMP_LABEL_WHOLE + 1; fate < AMP_LABEL_FATES; fate++)
         warn_of(&list->fates[fate], path, words[fate][0], words[fate][1], warn);
+    if (list->without_labels)
+        fprintf(
+            warn,
+            "warning: %s: images without a label file (%zu of %zu): they train as images without "
+            "objects, as in AlexeyAB's Darknet (" AMP_LABELS_LOOKED_FOR ")\n",
+            path, list->without_labels, list->images);
     snprintf(beyond, sizeof beyond, "beyond %d in an image", list->room);
     warn_of(&list->beyond, path, beyond,
             "Darknet leaves so many out, others each time it loads the image", warn);
@@ -218,8 +228,25 @@ static void tell_missing(struct checker *k, const char *image, bool has_image, c
         name_file(&k->faults[LABEL_FILES], number, path, why, hint);
         return;
     }
+    char other[AMP_LABEL_PATH_MAX];
     k->asks_for_rule = true;
+    k->has_forks = k->has_forks || amp_labels_find(image, other, sizeof other);
     name_fault(&k->faults[LABEL_FILES], "line %zu: %s: %s (%s)", number, path, why, steps);
+}
+
+static void read_labels(struct checker *k, const char *path)
+{
+    if (!amp_labels_read(path, k->classes, &k->labels, add_fault, &k->faults[LABELS]))
+        count_labels(k, path);
+}
+
+static void check_fork_labels(struct checker *k, const char *image, bool has_image)
+{
+    char path[AMP_LABEL_PATH_MAX];
+    if (amp_labels_find(image, path, sizeof path))
+        read_labels(k, path);
+    else
+        k->list->without_labels += has_image;
 }
 
 static void check_labels(struct checker *k, const char *image, size_t number, bool has_image,
@@ -236,8 +263,15 @@ static void check_labels(struct checker *k, const char *image, size_t number, bo
         tell_missing(k, image, has_image, path, number, why, hint);
     else if (why)
         name_file(missing, number, path, why, hint);
-    else if (!amp_labels_read(path, k->classes, &k->labels, add_fault, &k->faults[LABELS]))
-        count_labels(k, path);
+    else
+        read_labels(k, path);
+}
+
+static void check_rule(struct checker *k, const char *image, size_t number)
+{
+    char why[2 * AMP_LABEL_PATH_MAX];
+    if (!k->rule(k->rule_context, image, why, sizeof why))
+        name_fault(&k->faults[LABELS], "line %zu: %s", number, why);
 }
 
 static void check_files(struct checker *k, const char *line, size_t number)
@@ -245,7 +279,12 @@ static void check_files(struct checker *k, const char *line, size_t number)
     char hint[PATH_MAX];
     amp_list_name_hint(k->path, line, hint, sizeof hint);
     bool has_image = check_image(k, line, number, hint);
-    if (*line) check_labels(k, line, number, has_image, hint);
+    if (*line && k->rule)
+        check_rule(k, line, number);
+    else if (*line && k->dialect == AMP_DIALECT_FORK)
+        check_fork_labels(k, line, has_image);
+    else if (*line)
+        check_labels(k, line, number, has_image, hint);
 }
 
 /* ---- the list ---- */
@@ -285,7 +324,8 @@ static int check_lines(struct checker *k, FILE *file, FILE *out)
     char *line = NULL;
     size_t size = 0, lines = count_lines(file);
     ssize_t length;
-    struct amp_read_ahead *ahead = lines < MANY ? NULL : amp_read_ahead_start(k->path, k->known);
+    struct amp_read_ahead *ahead =
+        lines < MANY ? NULL : amp_read_ahead_start(k->path, k->dialect, k->known);
     amp_progress_start(&progress, out, "checking images and labels", lines);
     while ((length = getline(&line, &size, file)) >= 0) {
         check_line(k, line, (size_t)length);
@@ -332,6 +372,11 @@ static int report_all(struct checker *k, amp_tell *tell, void *context)
     for (int i = 0; i < KINDS; i++) {
         if (report(&k->faults[i], k->path, tell, context)) failed = -1;
         if (i == LABEL_FILES && k->asks_for_rule) say(tell, context, "  " AMP_LABEL_RULE);
+        if (i == LABEL_FILES && k->has_forks)
+            say(tell, context,
+                "  Labels lie beside the images, where AlexeyAB's rules look: mixed_precision=1 "
+                "and "
+                "amp_dialect=fork under [net]");
     }
     return failed;
 }
@@ -343,27 +388,52 @@ static void end_known(struct amp_known_images *known)
     amp_known_images_free(known);
 }
 
-int amp_train_list_check(const char *path, int classes, int room, FILE *progress,
-                         struct amp_train_list *list, amp_tell *tell, void *context)
+static int check_list(struct checker *k, FILE *progress, amp_tell *tell, void *context)
+{
+    const char *why;
+    FILE *file = amp_text_open(k->path, &why);
+    if (!file) return say(tell, context, "image list %s: %s", k->path, why);
+    k->known = amp_known_images_open(amp_known_images_place());
+    int failed = 0;
+    if (check_lines(k, file, progress))
+        failed = say(tell, context, "image list %s: %s", k->path, strerror(errno));
+    else if (!k->list->images)
+        failed = say(tell, context, "image list %s: names no image", k->path);
+    else if (k->list->without_labels == k->list->images)
+        failed = say(
+            tell, context,
+            "image list %s: none of its %zu images has a label file (" AMP_LABELS_LOOKED_FOR ")",
+            k->path, k->list->images);
+    fclose(file);
+    end_known(k->known);
+    amp_labels_free(&k->labels);
+    return report_all(k, tell, context) ? -1 : failed;
+}
+
+#define NO_IMAGES "images that cannot be read"
+
+int amp_train_list_check(const char *path, enum amp_dialect dialect, int classes, int room,
+                         FILE *progress, struct amp_train_list *list, amp_tell *tell, void *context)
 {
     struct checker k = {.path = path,
+                        .dialect = dialect,
                         .classes = classes,
                         .list = list,
-                        .faults = {{.title = "images that cannot be read"},
+                        .faults = {{.title = NO_IMAGES},
                                    {.title = "label files that cannot be read"},
                                    {.title = "faults in label files"}}};
-    const char *why;
     *list = (struct amp_train_list){.room = room};
-    FILE *file = amp_text_open(path, &why);
-    if (!file) return say(tell, context, "image list %s: %s", path, why);
-    k.known = amp_known_images_open(amp_known_images_place());
-    int failed = 0;
-    if (check_lines(&k, file, progress))
-        failed = say(tell, context, "image list %s: %s", path, strerror(errno));
-    else if (!list->images)
-        failed = say(tell, context, "image list %s: names no image", path);
-    fclose(file);
-    end_known(k.known);
-    amp_labels_free(&k.labels);
-    return report_all(&k, tell, context) ? -1 : failed;
+    return check_list(&k, progress, tell, context);
+}
+
+int amp_image_list_check(const char *path, const char *title, amp_image_rule *rule,
+                         void *rule_context, FILE *progress, amp_tell *tell, void *context)
+{
+    struct amp_train_list list = {0};
+    struct checker k = {.path = path,
+                        .rule = rule,
+                        .rule_context = rule_context,
+                        .list = &list,
+                        .faults = {[IMAGES] = {.title = NO_IMAGES}, [LABELS] = {.title = title}}};
+    return check_list(&k, progress, tell, context);
 }

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import report
 import runs
 from bench_lib import ROOT, BenchError, dump, exits, machine, positive, write
-from cfgs import standard_variants
+from cfgs import Variant, standard_variants
 from training import find_set, read_data_file, read_set
 
 METRICS = {"map50": "mAP50", "map75": "mAP75", "map": "mAP@[.5:.95]"}
@@ -64,15 +64,25 @@ def read_text(path, what):
     return path.read_text(encoding="utf-8", errors="surrogateescape")  # bytes stay as they are
 
 
-def read_inputs(args):
-    """What every run is made from."""
+def read_cfg(args, program):
+    """Its text, and what makes it a cfg of AlexeyAB's rules (None: nothing), by which stock Darknet cannot train."""
     text = read_text(args.cfg, "cfg")
+    reason = runs.fork_reason(program, Variant("mixed").apply(text, 1))
+    if reason and (args.stock or args.stock_seeds):
+        raise BenchError(f"--stock: {args.cfg.name} is trained by AlexeyAB's rules ({reason}), which stock "
+                         "Darknet does not have; leave it out")
+    return text, reason
+
+
+def read_inputs(args, program):
+    """What every run is made from."""
+    text, fork = read_cfg(args, program)
     data = args.data.resolve()
     if data.is_dir():
-        found = read_set(find_set(data), data)
+        found = read_set(find_set(data), data, not fork)
     else:
         base = Path.cwd()  # as in Darknet
-        found = read_set(read_data_file(data, base), base)
+        found = read_set(read_data_file(data, base), base, not fork)
     weights = args.weights.resolve() if args.weights else None
     if weights and not weights.is_file():
         raise BenchError(f"weights file {weights} is missing")
@@ -91,7 +101,7 @@ def compare(args):
     if not args.darknet.exists():
         raise BenchError(f"{args.darknet} is missing: run scripts/compare.sh, which builds it")
     program = args.darknet.resolve()
-    inputs = read_inputs(args)
+    inputs = read_inputs(args, program)
     out = args.out.resolve()
     stock_seeds = args.stock_seeds or (1 if args.stock else 0)
     variants = standard_variants(args.variant, stock_seeds, args.control)

@@ -2,7 +2,8 @@
 
 OUT/lists/              the data set's lists with absolute paths, its names
 OUT/runs/VARIANT-SEED/  net.cfg, set.data; train.log (Darknet's output), iterations.jsonl (amp_log),
-                        net.backup and its sidecar until it is finished, net_final.weights,
+                        net.backup (by AlexeyAB's rules net_last.weights) and its sidecar until it is
+                        finished, net_final.weights,
                         map.json (detector map);
                         run.json: what the folder was made for, the iterations at which training
                         was started, and once it is finished what only that process knew
@@ -111,6 +112,11 @@ class Run:
     def output(self):
         return logs.read_output(self.folder / "train.log")
 
+    def backup(self):
+        """The file that goes on; None where there is none."""
+        paths = (self.folder / name for name in ("net.backup", "net_last.weights"))
+        return next((path for path in paths if path.exists()), None)
+
     def done(self):
         """Iterations that need not be trained again."""
         state = self.state()
@@ -118,8 +124,8 @@ class Run:
             return 0
         if state["finished"]:
             return self.iterations
-        backup = self.folder / "net.backup"
-        if not backup.exists():
+        backup = self.backup()
+        if not backup:
             return 0
         with open(backup, "rb") as file:  # three ints, then the images seen
             seen = int.from_bytes(file.read(20)[12:], "little")
@@ -157,7 +163,7 @@ class Run:
         state["starts"] = [*state["starts"], begin] if begin else [0]
         write(self.folder / "run.json", json.dumps(state, indent=2))
         if begin == self.iterations:  # stopped between its last backup and its end
-            shutil.copy(self.folder / "net.backup", self.folder / "net_final.weights")
+            shutil.copy(self.backup(), self.folder / "net_final.weights")
             memory = None
         else:
             memory = self.run_training(program, begin, options, take)
@@ -173,7 +179,7 @@ class Run:
                      exact=resumed >= len(resumes))
         write(self.folder / "run.json", json.dumps(state, indent=2))
         # They may be large, and many.
-        for pattern in ("net_[0-9]*.weights*", "net.backup*", "net_best.*", "net_final.weights.amp"):
+        for pattern in ("net_[0-9]*.weights*", "net.backup*", "net_last.*", "net_best.*", "net_final.weights.amp"):
             for path in self.folder.glob(pattern):
                 path.unlink()
 
@@ -181,7 +187,7 @@ class Run:
         """Its peak memory in MiB."""
         arguments = ["detector", "train", "set.data", "net.cfg"]
         if begin:
-            arguments.append("net.backup")
+            arguments.append(self.backup().name)
         elif self.weights:
             arguments += [self.weights, "-clear"]
         arguments += [*options.training, *options.device]
@@ -270,14 +276,26 @@ def plan_runs(out, variants, seeds, stock_seeds, inputs):
             if not variant.stock or seed <= stock_seeds]
 
 
+def ask_plan(program, cfg, *words):
+    """`amp plan` of a cfg's text."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_cfg(Path(folder), cfg)
+        return subprocess.run([program, "amp", "plan", "net.cfg", *words], cwd=folder, text=True,
+                              errors="replace", capture_output=True)
+
+
+def fork_reason(program, cfg):
+    """What makes it a cfg of AlexeyAB's rules, with mixed_precision=1; None where it is not one, or has a
+    fault, which check_cfgs tells."""
+    asked = ask_plan(program, cfg, "--json")
+    return None if asked.returncode else json.loads(asked.stdout).get("rules_reason")
+
+
 def check_cfgs(program, runs):
     """The plugin's own message on a variant's cfg, before anything is made for it."""
     for run in runs:
         if run.seed == 1:
-            with tempfile.TemporaryDirectory() as folder:
-                write_cfg(Path(folder), run.cfg)
-                asked = subprocess.run([program, "amp", "plan", "net.cfg"], cwd=folder, text=True,
-                                       errors="replace", capture_output=True)
+            asked = ask_plan(program, run.cfg)
             if asked.returncode:
                 said = asked.stderr.strip().splitlines() or [f"exit status {asked.returncode}"]
                 raise BenchError(f"{run.variant.title}: {said[-1]}")

@@ -468,10 +468,12 @@ AMP_TEST(a_report_of_given_results)
         free(text);
     }
     enter_folder();
-    CHECK_INT(amp_map_write_json("out.json", &settings, &set, &result, &none, err, sizeof err), 0);
+    CHECK_INT(
+        amp_map_write_json("out.json", &settings, &set, &result, &none, NULL, err, sizeof err), 0);
     for (size_t i = 0; i < sizeof json / sizeof *json; i++)
         CHECK_SAYS(read_file_text("out.json"), json[i]);
-    CHECK_INT(amp_map_write_json("gone/a", &settings, &set, &result, &none, err, sizeof err), -1);
+    CHECK_INT(amp_map_write_json("gone/a", &settings, &set, &result, &none, NULL, err, sizeof err),
+              -1);
     CHECK_SAYS(err, "gone/a: cannot write a file beside it: No such file or directory");
     leave_folder();
 }

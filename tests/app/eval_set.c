@@ -44,7 +44,7 @@ AMP_TEST(loads)
 {
     struct amp_eval_set set;
     make_set();
-    REQUIRE(amp_eval_set_load("set.data", &set, stderr) == 0);
+    REQUIRE(amp_eval_set_load("set.data", AMP_DIALECT_STOCK, &set, stderr) == 0);
     CHECK_STR(set.valid_path, "set.list");
     CHECK_INT(set.n_classes, 2);
     CHECK_INT(set.n_head_classes, 2);
@@ -74,7 +74,7 @@ AMP_TEST(blank_names_keep_their_lines)
     make_set();
     write_file("set.data", "classes=4\nnames=set.names\nvalid=set.list\n");
     write_file("set.names", "cat\n\n \nbig dog\n\n");
-    REQUIRE(amp_eval_set_load("set.data", &set, stderr) == 0);
+    REQUIRE(amp_eval_set_load("set.data", AMP_DIALECT_STOCK, &set, stderr) == 0);
     REQUIRE(set.names.count == 4);
     for (int i = 0; i < 4; i++) {
         CHECK_INT(set.names.number[i], i + 1);
@@ -89,7 +89,7 @@ AMP_TEST(boxes_without_area_are_kept_and_counted)
     struct amp_eval_set set;
     make_set();
     write_file("labels/b.txt", "0 .5 .5 0 .1\n1 .5 .5 .1 .1\n");
-    REQUIRE(amp_eval_set_load("set.data", &set, stderr) == 0);
+    REQUIRE(amp_eval_set_load("set.data", AMP_DIALECT_STOCK, &set, stderr) == 0);
     CHECK_INT(set.n_truths, 6);
     CHECK_INT(set.no_area, 1);
     amp_eval_set_free(&set);
@@ -109,7 +109,7 @@ AMP_TEST(map_names_the_classes)
         fprintf(map, "%d\n", 299 - i);
     fclose(names);
     fclose(map);
-    REQUIRE(amp_eval_set_load("set.data", &set, stderr) == 0);
+    REQUIRE(amp_eval_set_load("set.data", AMP_DIALECT_STOCK, &set, stderr) == 0);
     CHECK_INT(set.n_classes, 200);
     CHECK_INT(set.n_head_classes, 300);
     CHECK_INT(set.map[5], 294);
@@ -125,7 +125,7 @@ static const char *load_bad_set(void)
     struct amp_eval_set set;
     FILE *log = fmemopen(said, sizeof said, "w");
     REQUIRE(log);
-    CHECK_INT(amp_eval_set_load("set.data", &set, log), -1);
+    CHECK_INT(amp_eval_set_load("set.data", AMP_DIALECT_STOCK, &set, log), -1);
     fclose(log);
     CHECK(!set.truths && !set.images.line); /* nothing is left to free */
     return said;

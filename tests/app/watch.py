@@ -253,7 +253,7 @@ def check_refusals(root):
             (("-chart", "a.svg", "-chart", "b.svg"), "-chart is given twice"),
             (("-map", "-map"), "-map is given twice"),
             (("-map", "-map_every", "4x"), "-map_every 4x: allowed"),
-            (("-map", "-chart", "x.png"), "-chart x.png: the chart is an SVG image"),
+            (("-map", "-chart", "x.d/x.png"), "the chart is an SVG image: x.d/x.svg is written"),
             (("-chart", "-map"), "no file name after -chart"),
             (("-chart", "/no/such/folder/c.svg"), "/no/such/folder/c.svg"),
             (("-chart", "old.svg"), "old.svg: is there and is no chart")):

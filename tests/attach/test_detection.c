@@ -583,7 +583,8 @@ AMP_TEST(each_part_is_told_when_it_is_done)
 /* What the keys of a cfg choose. A program has one loader, of its first network's keys. */
 AMP_TEST(the_keys_choose_the_loader)
 {
-    static struct amp_session s;
+    static struct amp_net_desc net;
+    static struct amp_session s = {.desc = &net};
     load_args args = {.type = DETECTION_DATA, .n = 100, .threads = 64};
     CHECK(!amp_loader_choose(NULL, &args));
     s.options.loader = AMP_LOADER_DARKNET;

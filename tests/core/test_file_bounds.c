@@ -131,7 +131,7 @@ AMP_TEST(lists_and_names)
         FILE *log = open_memstream(&said, &size);
         REQUIRE(log);
         largest = 0;
-        CHECK_INT(amp_eval_set_load(scratch("x.data"), &set, log), -1);
+        CHECK_INT(amp_eval_set_load(scratch("x.data"), AMP_DIALECT_STOCK, &set, log), -1);
         CHECK_INT(amp_check_train_inputs(scratch("x.data"), "/none", NULL, false, false, NULL, NULL,
                                          err, sizeof err),
                   -1);

@@ -24,7 +24,9 @@ COMMANDS = {
                       "--bootstrap", "2"], (0,)),
 }
 # A cfg by AlexeyAB's rules has more to say.
-OTHER_CFG = {"amp plan": ["amp", "plan", "fork.cfg", "--json"]}
+OTHER_CFG = {"amp plan": ["amp", "plan", "fork.cfg", "--json"],
+             "detector map": ["detector", "map", "toy.data", "fork.cfg", "backup/toy_final.weights", "--json",
+                              "fork.json"]}
 
 
 def run(folder, arguments, statuses):
@@ -58,7 +60,8 @@ def main():
             said = run(folder, arguments, statuses)
             found = keys_of(json.loads((folder / "map.json").read_text() if "map.json" in arguments else said))
             if section in OTHER_CFG:
-                found |= keys_of(json.loads(run(folder, OTHER_CFG[section], (0,))))
+                said = run(folder, OTHER_CFG[section], (0,))
+                found |= keys_of(json.loads((folder / "fork.json").read_text() if "map" in section else said))
             first, named = described(section)
             wrong += [f"{section}: {name} is not in the table" for name in sorted(found - named)]
             wrong += [f"{section}: {name} is not in the JSON" for name in sorted(first - found)]

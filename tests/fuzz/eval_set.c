@@ -11,7 +11,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct amp_eval_set set;
     fuzz_enter_folder();
     fuzz_write_files(names, data, size);
-    if (amp_eval_set_load("x.data", &set, fuzz_nowhere())) return 0;
+    if (amp_eval_set_load("x.data", size % 2 ? AMP_DIALECT_FORK : AMP_DIALECT_STOCK, &set,
+                          fuzz_nowhere()))
+        return 0;
     for (size_t i = 0; i < set.n_truths; i++) {
         FUZZ_REQUIRE(set.truths[i].class_id >= 0 && set.truths[i].class_id < set.n_classes);
         FUZZ_REQUIRE(set.truths[i].image >= 0 && set.truths[i].image < set.images.count);

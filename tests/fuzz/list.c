@@ -28,7 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct amp_train_list list;
     make_images();
     int failed =
-        amp_train_list_check(fuzz_file(data, size), 2, 90, fuzz_nowhere(), &list, note, &told);
+        amp_train_list_check(fuzz_file(data, size), size % 2 ? AMP_DIALECT_FORK : AMP_DIALECT_STOCK,
+                             2, 90, fuzz_nowhere(), &list, note, &told);
     amp_train_list_warn(&list, "list", fuzz_nowhere());
     size_t images = list.images;
     amp_train_list_free(&list);

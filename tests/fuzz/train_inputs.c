@@ -1,4 +1,5 @@
-/* The whole check of `detector train DATA CFG WEIGHTS`: the input is all of its files. */
+/* The whole check of `detector train DATA CFG WEIGHTS`, and of another trainer on the same files:
+ * the input is all of them. */
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/resource.h>
@@ -14,6 +15,22 @@ static void limit_files(void)
     setrlimit(RLIMIT_FSIZE, &limit);
 }
 
+/* Its size chooses which. */
+static void check_another(size_t size, char *err, size_t err_size)
+{
+    static const char *const trainers[] = {"classifier", "regressor", "segmenter", "isegmenter",
+                                           "rnn",        "yolo",      "tag",       "super"};
+    const struct amp_trainer_inputs in = {.data = "x.data",
+                                          .cfg = "x.cfg",
+                                          .weights = size & 2 ? NULL : "x.weights",
+                                          .text = size % 8 == 4 ? "x.list" : NULL,
+                                          .folder = ".",
+                                          .tokenized = size & 8};
+    int failed = amp_check_trainer_inputs(trainers[size % 8], &in, fuzz_nowhere(), fuzz_nowhere(),
+                                          err, err_size);
+    FUZZ_REQUIRE(failed == (*err ? -1 : 0));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const names[] = {"x.data", "x.cfg", "x.weights", "x.names",
@@ -27,5 +44,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int failed = amp_check_train_inputs("x.data", "x.cfg", size & 2 ? NULL : "x.weights", clear,
                                         size & 4, fuzz_nowhere(), fuzz_nowhere(), err, sizeof err);
     FUZZ_REQUIRE(failed == (*err ? -1 : 0));
+    check_another(size, err, sizeof err);
     return 0;
 }

@@ -309,7 +309,7 @@ def check_inputs(folder):
     refuses(folder, "toy.data", "toy.cfg", *common, "--variant", "a:layer99.mixed_precision=0",
             says="none is layer 99")
     refuses(folder, "toy.data", "toy.cfg", *common, "--variant", "a:loss_scale=big",
-            says="a: darknet-amp: net.cfg:")
+            says="a: error: net.cfg:")
     refuses(folder, "toy.data", "toy.cfg", *common, "--variant", "a:batch=2", says="the same in all runs")
     (folder / "a-file").write_text("")
     refuses(folder, "toy.data", "toy.cfg", "--out", "a-file/out", says="a-file/out: Not a directory")

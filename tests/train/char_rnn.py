@@ -42,12 +42,12 @@ LOSS = re.compile(r"^\d+: ([^,]+), \S+ avg, ", re.MULTILINE)
 
 
 def losses(program, folder, layer, dtype):
-    """Of every step, and the plan. Darknet saves the weights to a folder of its author's, which is not here."""
+    """Of every step, and the plan."""
     cfg, text = folder / "toy.cfg", folder / "toy.txt"
     text_of_layer, rate, _ = LAYERS[layer]
     cfg.write_text(NET.format(steps=STEPS, dtype=dtype, layer=text_of_layer, rate=rate))
     text.write_text(TEXT)
-    done = subprocess.run([program, "rnn", "train", cfg, "-file", text], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run([program, "rnn", "train", cfg, "-file", text, "-backup", folder], cwd=folder, capture_output=True, text=True)
     found = [float(loss) for loss in LOSS.findall(done.stdout + done.stderr)]
     assert len(found) == STEPS, f"{layer}, {dtype}: {len(found)} of {STEPS} steps\n{done.stderr[-1500:]}"
     row = next(line for line in done.stderr.splitlines() if re.match(r" +0 (rnn|lstm|gru) ", line))

@@ -25,6 +25,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <unistd.h>
 
 /* One batch, from the call that loads it until it is freed. Two owners: the training thread's list
  * and the loading job. Whichever ends later frees it, because the thread may follow another network
@@ -254,6 +255,9 @@ static void deliver(struct job *job)
     job->batch->rows = job->args.d->X.vals;
 }
 
+/* Loads on their way, of the whole program. */
+static atomic_int loads;
+
 static void *load_batch(void *p)
 {
     struct job *job = p;
@@ -272,7 +276,14 @@ static void *load_batch(void *p)
     free(job->images);
     free(job->threads);
     free(job);
+    loads--;
     return NULL;
+}
+
+void amp_batches_wait(void)
+{
+    while (loads)
+        usleep(1000);
 }
 
 /* Starts the thread that the caller will join. If that fails Darknet only stops at an assertion;
@@ -281,6 +292,7 @@ static pthread_t start_loading(void *(*run)(void *), void *argument)
 {
     char why[200];
     pthread_t thread;
+    loads++;
     int error = pthread_create(&thread, NULL, run, argument);
     if (!error) return thread;
     snprintf(why, sizeof why,
@@ -418,6 +430,7 @@ static void *load_as_darknet(void *p)
     amp_ending_enter();
     *destination = loaded;
     amp_ending_leave();
+    loads--;
     return NULL;
 }
 

@@ -38,11 +38,14 @@ void amp_batches_forget(const network *);
 /* File name of an image of the batch in hand (the oldest that has not been freed), counted over all
  * subdivisions; NULL if it is not known. Call it on the training thread. */
 const char *amp_batches_image(int index);
+
 /* ---- in the places of Darknet's functions ---- */
 
 /* load_data and load_data_in_thread. */
 pthread_t amp_batches_load(load_args);
 pthread_t amp_batches_load_in_thread(load_args);
+/* For free_ptrs, before Darknet's own: waits until no batch is being loaded. */
+void amp_batches_wait(void);
 /* For free_data, before Darknet's own. */
 void amp_batches_drop(data);
 /* The session of the network that the calling thread trains; NULL: none. */

@@ -40,6 +40,11 @@ static bool refuses(void)
     return asked >= 0 ? asked : followed > 0;
 }
 
+bool amp_images_are_refused(void)
+{
+    return asked == 1;
+}
+
 /* One call of Darknet's decoder. Names too long for Darknet's buffer are given as a short link to
  * the open file. */
 struct read_call {
@@ -336,14 +341,14 @@ void amp_images_loading(bool on, bool may_replace)
     amp_memory_set_use(on ? AMP_MEMORY_LOAD : AMP_MEMORY_OTHER);
 }
 
-/* Darknet's own ends the program too, but with status 0 and without the reason. */
-void amp_images_miss(const char *label_file)
+/* Darknet's own ends the program too, but with status 0 and without the reason. Called for any file
+ * that it needs: a program that wants no black images wants no such end either. */
+void amp_images_miss(const char *file)
 {
     char why[PATH_MAX + 100];
-    if (!loading) return;
-    snprintf(why, sizeof why,
-             "%s: cannot be opened: %s; labels must stay where they are while it trains",
-             label_file, strerror(errno));
+    if (!loading && !amp_images_are_refused()) return;
+    snprintf(why, sizeof why, "%s: cannot be opened: %s%s", file, strerror(errno),
+             loading ? "; labels must stay where they are while it trains" : "");
     amp_fail(why);
 }
 

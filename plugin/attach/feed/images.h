@@ -23,6 +23,9 @@
 /* Adds a thread that trains (true) or takes one away. While there is one, an image that cannot be
  * decoded ends the program, on any thread. */
 void amp_images_refuse(bool);
+/* The program itself wants that (amp_refuse_bad_images). */
+bool amp_images_are_refused(void);
+
 #define AMP_BAD_IMAGES_FEW   10
 #define AMP_BAD_IMAGES_SHARE 100
 
@@ -48,8 +51,8 @@ image amp_image_decode(char *filename, int channels);
 /* For system: takes Darknet's command that notes an image which cannot be decoded. False: Darknet
  * is decoding none, so the command is another one. */
 bool amp_images_take_command(int *status);
-/* For file_error: does not return while a batch is loaded. */
-void amp_images_miss(const char *label_file);
+/* For file_error: does not return while a batch is loaded, or if the program refuses bad images. */
+void amp_images_miss(const char *file);
 /* make_image. */
 image amp_image_make(int w, int h, int c);
 /* load_alphabet: the letters beside boxes. */

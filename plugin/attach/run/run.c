@@ -46,6 +46,16 @@ void amp_run_note_folder(const char *path)
     pthread_mutex_unlock(&folder_lock);
 }
 
+#define OF_THE_AUTHOR "/home/pjreddie/backup/"
+
+static bool redirected; /* the folder takes what would go there */
+
+void amp_save_to(const char *path)
+{
+    redirected = true;
+    amp_run_note_folder(path);
+}
+
 static void copy_folder(char to[PATH_MAX])
 {
     pthread_mutex_lock(&folder_lock);
@@ -53,30 +63,44 @@ static void copy_folder(char to[PATH_MAX])
     pthread_mutex_unlock(&folder_lock);
 }
 
+const char *amp_run_place_of_save(const char *name, char path[PATH_MAX])
+{
+    char in[PATH_MAX];
+    size_t length = strlen(OF_THE_AUTHOR);
+    if (!redirected || strncmp(name, OF_THE_AUTHOR, length)) return name;
+    while (name[length] == '/')
+        length++;
+    copy_folder(in);
+    int n = snprintf(path, PATH_MAX, "%s/%s", in, name + length);
+    return n < PATH_MAX ? path : name;
+}
+
 /* True if the file is another run's: it exists, and this run neither loaded nor wrote it. Compared
  * by inode, since two names may be one file; none may be replaced meanwhile. */
-static bool is_foreign(const struct amp_session *s, const char *path)
+static bool is_foreign(const char *backup, const char *path)
 {
     struct stat there, ours;
     if (stat(path, &there)) return false;
-    return !*s->backup || stat(s->backup, &ours) || there.st_ino != ours.st_ino ||
+    return !*backup || stat(backup, &ours) || there.st_ino != ours.st_ino ||
            there.st_dev != ours.st_dev;
 }
 
-/* Path for this session's state when it must end: BACKUP_FOLDER/CFG.backup, or CFG_stopped.backup
- * if that is another run's file. -1: not known. */
-static int place_of_state(const struct amp_session *s, char path[PATH_MAX])
+int amp_run_place(const char *cfg_path, const char *backup, const char *ending, char path[PATH_MAX])
 {
     /* Darknet's own basecfg, so that the name is the one that its trainers use. */
-    char in[PATH_MAX], *base = AMP_USE(basecfg)(s->cfg->path);
+    char in[PATH_MAX], *base = AMP_USE(basecfg)((char *)cfg_path);
     copy_folder(in);
-    const char *ending = amp_names_backup_ending(s);
     int n = in[0] ? snprintf(path, PATH_MAX, "%s/%s%s", in, base, ending)
-                  : snprintf(path, PATH_MAX, "%s", s->backup);
-    if (in[0] && n < PATH_MAX && is_foreign(s, path))
+                  : snprintf(path, PATH_MAX, "%s", backup);
+    if (in[0] && n < PATH_MAX && is_foreign(backup, path))
         n = snprintf(path, PATH_MAX, "%s/%s_stopped%s", in, base, ending);
     free(base);
     return n > 0 && n < PATH_MAX ? 0 : -1;
+}
+
+static int place_of_state(const struct amp_session *s, char path[PATH_MAX])
+{
+    return amp_run_place(s->cfg->path, s->backup, amp_names_backup_ending(s), path);
 }
 
 /* ---- one process at a time ----
@@ -275,6 +299,16 @@ void amp_run_watch(struct amp_session *s)
     pthread_mutex_unlock(&lock);
 }
 
+void amp_run_take_signals(bool on)
+{
+    pthread_mutex_lock(&lock);
+    if (on)
+        take_signals();
+    else
+        release_signals();
+    pthread_mutex_unlock(&lock);
+}
+
 void amp_run_unwatch(struct amp_session *s)
 {
     pthread_mutex_lock(&lock);
@@ -305,7 +339,7 @@ static void save(struct amp_session *s, const char *path, bool last)
 }
 
 /* Every handled signal is in the list, so the last one needs no comparison. */
-static const char *name_of(int number)
+const char *amp_run_signal_name(int number)
 {
     int i = 0;
     while (i < SIGNALS - 1 && signals[i].number != number)
@@ -332,14 +366,14 @@ void amp_run_obey(struct amp_session *s)
     /* step.passes: a step is half done, and its gradients are in no file. Wait for its end. */
     if (!number || s != watched || s->step.passes || place_of_state(s, path)) return;
     size_t iteration = amp_iterations_in(s->net, *s->net->seen);
-    if (iteration >= (size_t)s->net->max_batches)
+    if (s->net->max_batches && iteration >= (size_t)s->net->max_batches)
         return; /* Darknet is about to write the final weights and end */
     amp_log_close(&s->log, &s->step.scaler);
     if (!amp_group_rank()) save(s, path, true); /* ends the program itself if it fails */
     snprintf(message, sizeof message,
              "stopped by %s after iteration %zu. To go on from there, give the same command with "
              "the weights file after the cfg, without -clear: %s %s",
-             name_of(number), iteration, s->cfg->path, path);
+             amp_run_signal_name(number), iteration, s->cfg->path, path);
     amp_ranks_exit(message, 128 + number);
 }
 

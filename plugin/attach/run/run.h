@@ -24,6 +24,10 @@
 /* The program has read this folder as the option "backup". */
 void amp_run_note_folder(const char *path);
 
+/* Where Darknet saves what it wants to save as `name`: name, or a file of amp_save_to's folder,
+ * whose path is then in `path`. */
+const char *amp_run_place_of_save(const char *name, char path[PATH_MAX]);
+
 /* A training pass of this session begins. Sets the handlers at the first one. */
 void amp_run_watch(struct amp_session *);
 /* The session ends: signals act as they did before. */
@@ -33,8 +37,18 @@ void amp_run_unwatch(struct amp_session *);
  */
 void amp_run_obey(struct amp_session *);
 
-/* The signal that asks this process to stop; 0: none. */
+/* The signal that asks this process to stop; 0: none. And a signal's name. */
 int amp_run_signal(void);
+const char *amp_run_signal_name(int number);
+
+/* For networks without a session (stock.c): sets the handlers, or gives back what signals did
+ * before. */
+void amp_run_take_signals(bool on);
+/* Where the state of a run goes when it must end: BACKUP_FOLDER/CFG and the ending of a backup, or
+ * CFG_stopped and the ending if that is another run's file. backup: the last one that this run
+ * loaded or saved, "" for none. -1: not known. */
+int amp_run_place(const char *cfg_path, const char *backup, const char *ending,
+                  char path[PATH_MAX]);
 
 /* For amp_step.stop: ends a run that has diverged, with the message and the name of the last good
  * weights. user: a session. */

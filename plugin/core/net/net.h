@@ -245,8 +245,6 @@ static inline const char *amp_desc_string(const struct describer *d, const char 
 
 /* ---- net_losses.c ---- */
 
-/* 0 if the key's value is positive, else -1. */
-int amp_desc_positive(struct describer *, const char *key, int value);
 /* *out = a * b * c; -1 if a factor is below 0 or the product too large. */
 int amp_desc_product(struct describer *, int64_t a, int64_t b, int64_t c, int *out);
 /* Refuses absurd sizes, counts and strides with -1, before anything is computed from them. */
@@ -259,6 +257,9 @@ int amp_describe_loss(struct describer *, struct amp_layer_desc *);
 void amp_loss_desc_free(struct amp_loss_desc *);
 
 /* ---- net_dialect.c: what follows from the rules of either Darknet ---- */
+
+/* 0 if the key's value is positive, else -1. */
+int amp_desc_positive(struct describer *, const char *key, int value);
 
 /* Fills l->loss.yolo. */
 int amp_describe_yolo(struct describer *, struct amp_layer_desc *);

@@ -70,6 +70,15 @@ int amp_describe_yolo(struct describer *d, struct amp_layer_desc *l)
     return read_multipliers(d, l->classes, y);
 }
 
+/* ---- for the others too ---- */
+
+int amp_desc_positive(struct describer *d, const char *key, int value)
+{
+    if (value > 0) return 0;
+    return amp_fail_line(&d->complaints, amp_cfg_line(d->section, key),
+                         "%s=%d in %s: must be at least 1", key, value, d->section->name);
+}
+
 /* ---- how images are loaded ---- */
 
 int amp_describe_loading(struct describer *d)

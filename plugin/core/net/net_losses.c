@@ -3,7 +3,6 @@
  * describing files share, because it is the lowest of them. */
 #include "net.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +10,6 @@
 #define MAX_ANCHORS 1000
 
 /* ---- for net.c and net_layers.c too ---- */
-
-int amp_desc_positive(struct describer *d, const char *key, int value)
-{
-    if (value > 0) return 0;
-    return amp_fail_line(&d->complaints, amp_cfg_line(d->section, key),
-                         "%s=%d in %s: must be at least 1", key, value, d->section->name);
-}
 
 int amp_desc_product(struct describer *d, int64_t a, int64_t b, int64_t c, int *out)
 {

@@ -460,6 +460,8 @@ struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
         snprintf(err, err_size, "amp_dtype=auto is not settled");
         return NULL;
     }
+    /* check_activations has a message of its own. */
+    snprintf(err, err_size, "out of memory while planning %d layers", net->n);
     struct amp_plan *plan = calloc(1, sizeof *plan);
     if (plan) plan->layers = calloc((size_t)net->n, sizeof *plan->layers);
     if (plan && plan->layers) {
@@ -476,7 +478,6 @@ struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
                              .ours = ours,
                              .demoted = demoted,
                              .plan = plan};
-        snprintf(err, err_size, "out of memory while planning %d layers", net->n);
         if (build(&pl) == 0 && check_activations(&pl, err, err_size) == 0) {
             if (options->sync_bn && train) count_synced(&pl);
             return plan;

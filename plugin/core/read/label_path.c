@@ -6,8 +6,8 @@
 
 /* ---- stock Darknet ---- */
 
-/* -1: the result is too long. Darknet replaces the first match too, wherever in the path it is. */
-static int replace_first(char *text, size_t size, const char *from, const char *to)
+/* Darknet replaces the first match too, wherever in the path it is. */
+int amp_replace_first(char *text, size_t size, const char *from, const char *to)
 {
     char *at = strstr(text, from);
     if (!at) return 0;
@@ -32,7 +32,7 @@ int amp_label_path(const char *image_path, char *label_path, size_t label_path_s
 {
     int failed = snprintf(label_path, label_path_size, "%s", image_path) >= (int)label_path_size;
     for (int i = 0; !failed && i < STEPS; i++)
-        failed = replace_first(label_path, label_path_size, steps[i][0], steps[i][1]);
+        failed = amp_replace_first(label_path, label_path_size, steps[i][0], steps[i][1]);
     if (failed) {
         snprintf(err, err_size, "%.80s...: the label path is longer than %zu bytes", image_path,
                  label_path_size - 1);
@@ -58,7 +58,7 @@ void amp_label_path_explain(const char *image_path, char *text, size_t size)
     snprintf(path, sizeof path, "%s", image_path);
     for (int i = 0; i < STEPS && used < (int)size; i++) {
         if (!strstr(path, steps[i][0]) ||
-            replace_first(path, sizeof path, steps[i][0], steps[i][1]))
+            amp_replace_first(path, sizeof path, steps[i][0], steps[i][1]))
             continue;
         has_suffix = has_suffix || *steps[i][0] == '.';
         used += snprintf(text + used, size - (size_t)used, "%s the first \"%s\" became \"%s\"",
@@ -101,7 +101,7 @@ static bool fork_label_path(char *path, size_t size)
                                           ".bmp", ".BMP", ".ppm",  ".tiff", ".TIFF"};
     cut_blanks(path);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        if (replace_first(path, size, folders[i][0], folders[i][1])) return false;
+        if (amp_replace_first(path, size, folders[i][0], folders[i][1])) return false;
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (cut_ending(path, endings[i])) {
             strcat(path, ".txt"); /* at most as long as what was cut */

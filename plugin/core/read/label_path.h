@@ -15,6 +15,10 @@
 int amp_label_path(const char *image_path, char *label_path, size_t label_path_size, char *err,
                    size_t err_size);
 
+/* One step of such a rule: replaces the first `from` in text, if there is one, as Darknet's
+ * find_replace does. 0, or -1: the result is too long. */
+int amp_replace_first(char *text, size_t size, const char *from, const char *to);
+
 /* Says which steps of the rule made this path, for a label file that is not found. */
 void amp_label_path_explain(const char *image_path, char *text, size_t size);
 /* The whole rule, in words. */

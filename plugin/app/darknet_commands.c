@@ -1,0 +1,255 @@
+/* Decides which of Darknet's own commands a command line is, by a table that restates the run_*
+ * functions of Darknet's examples. It must not know which words are files (darknet_line.c), nor
+ * what is in them (darknet_checks.c). Words that are no command are refused here: Darknet does
+ * nothing then, with status 0. */
+
+#define _GNU_SOURCE
+#include "darknet_commands.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "amp.h"
+#include "plugin/core/read/text.h"
+
+int darknet_main(int argc, char **argv);
+
+/* ---- the table ---- */
+
+#define DETECTOR  "prefix= thresh= hier= c= s= avg= gpus= out= clear fullscreen w= h= fps="
+#define YOLO      "prefix= thresh= c= s= avg="
+#define CLASSIFY  "gpus= c= t= clear"
+#define SEGMENT   "gpus= c= clear display"
+#define CHARACTER "file= seed= len= temp= srand= clear tokenized tokens="
+#define GO        "gpus= clear multi anon iters= resign= cpuct= temp= time="
+#define LSD       "clear display b= file="
+#define NIGHTMARE                                                                                  \
+    "range= norm= rounds= iters= octaves= zoom= rate= thresh= rotate= momentum= lambda= prefix= "  \
+    "reconstruct smooth="
+#define SAVES " backup=" /* a word of ours: where Darknet has a fixed folder */
+
+#define CIFAR      "data/cifar/cifar-10-batches-bin/"
+#define CIFAR_TEST CIFAR "test_batch.bin"
+#define CIFAR_TRAIN                                                                                \
+    CIFAR "data_batch_1.bin " CIFAR "data_batch_2.bin " CIFAR "data_batch_3.bin " CIFAR            \
+          "data_batch_4.bin " CIFAR "data_batch_5.bin"
+#define CIFAR_HINT "they are of CIFAR-10's binary version"
+
+#define DETECTOR_HINT "`darknet detector map DATA CFG WEIGHTS` takes the valid= list of DATA"
+
+enum { /* for short lines */
+       NAMES = AMP_NAMES,
+       OUTPUTS = AMP_OUTPUTS,
+       LABELS = AMP_LABELS,
+       VALID = AMP_VALID,
+       TEST = AMP_TEST,
+       RESULTS = AMP_RESULTS,
+       NO_DEFAULT = AMP_NO_DEFAULT,
+       TRAINS = AMP_TRAINS,
+       GPU_ONLY = AMP_GPU_ONLY,
+       READS_TEXT = AMP_READS_TEXT,
+       ONE_IMAGE = AMP_ONE_IMAGE,
+       FLIPS = AMP_FLIPS
+};
+
+/* `detector train` and `map` are ours and only listed. `regressor test` takes its files as the
+ * other tests do without DATA, whatever Darknet's usage says. */
+/* clang-format off */
+static const struct amp_darknet_command table[] = {
+    {{"detector", "test"}, "DATA CFG [WEIGHTS] [IMAGE]", DETECTOR, .takes = NAMES},
+    {{"detector", "valid"}, "DATA CFG [WEIGHTS]", DETECTOR, .takes = NAMES | VALID | RESULTS},
+    {{"detector", "valid2"}, "DATA CFG [WEIGHTS]", DETECTOR,
+     .takes = NAMES | VALID | RESULTS | FLIPS},
+    {{"detector", "recall"}, "DATA CFG [WEIGHTS]", DETECTOR, .needs = "data/coco_val_5k.list",
+     .hint = DETECTOR_HINT},
+    {{"detector", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", DETECTOR, .takes = NAMES},
+    {{"detector", "train"}, "DATA CFG [WEIGHTS]", .options = DETECTOR},
+    {{"detector", "map"}, "DATA CFG WEIGHTS", .options = DETECTOR},
+    {{"detect", NULL}, "CFG [WEIGHTS] [IMAGE]", "thresh= out= fullscreen", .takes = NAMES,
+     .data = "cfg/coco.data", .hint = "`darknet detector test DATA CFG WEIGHTS` takes another"},
+    {{"classifier", "train"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TRAINS},
+    {{"classifier", "predict"}, "DATA CFG [WEIGHTS] [IMAGE]", CLASSIFY, .takes = OUTPUTS},
+    {{"classifier", "try"}, "DATA CFG WEIGHTS IMAGE LAYER", CLASSIFY, .takes = OUTPUTS},
+    {{"classifier", "fout"}, "DATA CFG WEIGHTS LIST", .options = CLASSIFY},
+    {{"classifier", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
+     .takes = OUTPUTS | NO_DEFAULT},
+    {{"classifier", "gun"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
+     .takes = OUTPUTS | NO_DEFAULT},
+    {{"classifier", "threat"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
+     .takes = OUTPUTS | NO_DEFAULT},
+    {{"classifier", "test"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TEST},
+    {{"classifier", "csv"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TEST | ONE_IMAGE},
+    {{"classifier", "label"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = OUTPUTS | TEST},
+    {{"classifier", "valid"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID},
+    {{"classifier", "validmulti"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID},
+    {{"classifier", "valid10"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID},
+    {{"classifier", "validfull"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID},
+    {{"classifier", "validcrop"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = LABELS | VALID,
+     .least_images = 1000},
+    {{"classify", NULL}, "CFG [WEIGHTS] [IMAGE]", "", .takes = OUTPUTS,
+     .data = "cfg/imagenet1k.data",
+     .hint = "`darknet classifier predict DATA CFG WEIGHTS` takes another"},
+    {{"regressor", "train"}, "DATA CFG [WEIGHTS]", SEGMENT, .takes = TRAINS},
+    {{"regressor", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = SEGMENT},
+    {{"regressor", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", SEGMENT, .takes = OUTPUTS | NO_DEFAULT},
+    {{"segmenter", "train"}, "DATA CFG [WEIGHTS]", SEGMENT, .takes = TRAINS},
+    {{"segmenter", "test"}, "DATA CFG [WEIGHTS] [IMAGE]", .options = SEGMENT},
+    {{"segmenter", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", .options = SEGMENT},
+    {{"isegmenter", "train"}, "DATA CFG [WEIGHTS]", SEGMENT, .takes = TRAINS},
+    {{"isegmenter", "test"}, "DATA CFG [WEIGHTS] [IMAGE]", .options = SEGMENT},
+    {{"isegmenter", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", .options = SEGMENT},
+    {{"yolo", "train"}, "CFG [WEIGHTS]", YOLO SAVES, .takes = TRAINS},
+    {{"yolo", "test"}, "CFG [WEIGHTS] [IMAGE]", YOLO, .classes = 20},
+    {{"yolo", "valid"}, "CFG [WEIGHTS]", YOLO, .classes = 20,
+     .needs = "results/ /home/pjreddie/data/voc/2007_test.txt", .hint = DETECTOR_HINT},
+    {{"yolo", "recall"}, "CFG [WEIGHTS]", YOLO, .classes = 20,
+     .needs = "results/ data/voc.2007.test", .hint = DETECTOR_HINT},
+    {{"yolo", "demo"}, "CFG [WEIGHTS] [VIDEO]", YOLO, .classes = 20},
+    {{"coco", "train"}, "CFG [WEIGHTS]", YOLO SAVES, .takes = TRAINS},
+    {{"coco", "test"}, "CFG [WEIGHTS] [IMAGE]", YOLO, .classes = 80},
+    {{"coco", "valid"}, "CFG [WEIGHTS]", YOLO, .classes = 80,
+     .needs = "results/ data/coco_val_5k.list", .hint = DETECTOR_HINT},
+    {{"coco", "recall"}, "CFG [WEIGHTS]", YOLO, .classes = 80,
+     .needs = "results/ /home/pjreddie/data/voc/test/2007_test.txt", .hint = DETECTOR_HINT},
+    {{"coco", "demo"}, "CFG [WEIGHTS] [VIDEO]", YOLO, .classes = 80},
+    {{"rnn", "train"}, "CFG [WEIGHTS]", CHARACTER SAVES, .takes = TRAINS},
+    {{"rnn", "valid"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT | ONE_IMAGE},
+    {{"rnn", "validtactic"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT | ONE_IMAGE},
+    {{"rnn", "vec"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT | ONE_IMAGE},
+    {{"rnn", "generate"}, "CFG [WEIGHTS]", CHARACTER, .takes = ONE_IMAGE},
+    {{"rnn", "generatetactic"}, "CFG [WEIGHTS]", CHARACTER, .takes = READS_TEXT | ONE_IMAGE},
+    {{"tag", "train"}, "CFG [WEIGHTS]", "clear" SAVES, .takes = TRAINS},
+    {{"tag", "test"}, "CFG [WEIGHTS] [IMAGE]", "clear", .needs = "data/tags.txt",
+     .hint = "it has one tag a line"},
+    {{"super", "train"}, "CFG [WEIGHTS]", "clear" SAVES, .takes = TRAINS},
+    {{"super", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = "clear"},
+    {{"cifar", "train"}, "CFG [WEIGHTS]", SAVES, .takes = TRAINS,
+     .needs = "data/cifar/labels.txt " CIFAR_TRAIN, .hint = CIFAR_HINT},
+    {{"cifar", "distill"}, "CFG [WEIGHTS]", SAVES, .takes = TRAINS,
+     .needs = "data/cifar/labels.txt results/ensemble.csv " CIFAR_TRAIN, .hint = CIFAR_HINT},
+    {{"cifar", "extract"}, "ANY", "",
+     .needs = CIFAR_TRAIN " " CIFAR_TEST " data/cifar/train/ data/cifar/test/",
+     .hint = CIFAR_HINT},
+    {{"cifar", "test"}, "CFG [WEIGHTS]", "", .needs = CIFAR_TEST, .hint = CIFAR_HINT},
+    {{"cifar", "multi"}, "CFG [WEIGHTS]", "", .needs = CIFAR_TEST, .hint = CIFAR_HINT},
+    {{"cifar", "csv"}, "CFG [WEIGHTS]", "", .needs = CIFAR_TEST, .hint = CIFAR_HINT},
+    {{"cifar", "csvtrain"}, "CFG [WEIGHTS]", "", .needs = CIFAR_TRAIN, .hint = CIFAR_HINT},
+    {{"cifar", "eval"}, "ANY", "", .needs = CIFAR_TEST " results/combined.csv",
+     .hint = CIFAR_HINT},
+    {{"go", "train"}, "CFG WEIGHTS MOVES", GO SAVES, .takes = TRAINS},
+    {{"go", "valid"}, "CFG WEIGHTS MOVES", .options = GO},
+    {{"go", "self"}, "CFG WEIGHTS [CFG] [WEIGHTS]", .options = GO},
+    {{"go", "test"}, "CFG [WEIGHTS]", .options = GO},
+    {{"go", "engine"}, "CFG [WEIGHTS]", .options = GO},
+    {{"lsd", "traingan"}, "CFG WEIGHTS CFG [WEIGHTS]", LSD SAVES, .takes = GPU_ONLY},
+    {{"lsd", "trainprog"}, "CFG WEIGHTS CFG [WEIGHTS]", LSD SAVES, .takes = GPU_ONLY},
+    {{"lsd", "traincolor"}, "CFG WEIGHTS CFG [WEIGHTS]", LSD SAVES, .takes = GPU_ONLY,
+     .needs = "/home/pjreddie/data/imagenet/imagenet1k.train.list"},
+    {{"lsd", "gan"}, "CFG [WEIGHTS]", .options = LSD},
+    {{"lsd", "inter"}, "CFG [WEIGHTS]", .options = LSD},
+    {{"lsd", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
+    {{"lsd", "color"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
+    {{"nightmare", NULL}, "CFG WEIGHTS IMAGE LAYER", .options = NIGHTMARE},
+    {{"art", NULL}, "CFG [WEIGHTS]", .options = "c="},
+    {{"average", NULL}, "CFG OUT WEIGHTS [WEIGHTS...]", .options = ""},
+    {{"rgbgr", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"reset", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"denormalize", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"normalize", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"rescale", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"oneoff", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"oneoff2", NULL}, "CFG WEIGHTS OUT LAYERS", .options = ""},
+    {{"partial", NULL}, "CFG WEIGHTS OUT LAYERS", .options = ""},
+    {{"statistics", NULL}, "CFG WEIGHTS", .options = ""},
+    {{"print", NULL}, "CFG WEIGHTS LAYER", .options = ""},
+    {{"visualize", NULL}, "CFG [WEIGHTS]", .options = ""},
+    {{"ops", NULL}, "CFG", .options = ""},
+    {{"speed", NULL}, "CFG [TIMES]", .options = ""},
+    {{"mkimg", NULL}, "CFG WEIGHTS HEIGHT WIDTH NUMBER PREFIX", .options = ""},
+    {{"3d", NULL}, "IMAGE IMAGE [OUT]", .options = ""},
+    {{"test", NULL}, "IMAGE", .options = ""},
+    {{"imtest", NULL}, "IMAGE", .options = ""},
+};
+/* clang-format on */
+enum { ROWS = sizeof table / sizeof *table };
+
+/* ---- which command ---- */
+
+static const struct amp_darknet_command *find(const char *first, const char *second)
+{
+    for (int i = 0; i < ROWS; i++) {
+        const struct amp_darknet_command *c = &table[i];
+        if (!strcmp(first, c->words[0]) && (!c->words[1] || !strcmp(second, c->words[1]))) return c;
+    }
+    return NULL;
+}
+
+/* The first words, or the second ones of `first`, with neighbours that are the same left out. */
+static size_t list_words(const char *first, const char *words[ROWS + 1])
+{
+    size_t n = 0;
+    for (int i = 0; i < ROWS; i++) {
+        const char *word = table[i].words[first != NULL];
+        bool fits = !first || !strcmp(first, table[i].words[0]);
+        if (fits && word && (!n || strcmp(words[n - 1], word))) words[n++] = word;
+    }
+    if (!first) words[n++] = "amp";
+    return n;
+}
+
+static int refuse_word(const char *first, const char *second)
+{
+    const char *words[ROWS + 1];
+    size_t n = list_words(NULL, words);
+    bool known = false;
+    for (size_t i = 0; i < n; i++)
+        known = known || !strcmp(first, words[i]);
+    if (!known) {
+        const char *nearest = amp_nearest_word(first, words, n);
+        fprintf(stderr, "error: unknown command \"%s\"%s%s%s\n", first,
+                nearest ? "; did you mean " : ": darknet --help lists commands",
+                nearest ? nearest : "", nearest ? "?" : "");
+        return 1;
+    }
+    n = list_words(first, words);
+    const char *nearest = *second ? amp_nearest_word(second, words, n) : NULL;
+    if (*second)
+        fprintf(stderr, "error: unknown command \"%s %s\"", first, second);
+    else
+        fprintf(stderr, "error: %s is several commands", first);
+    if (nearest) {
+        fprintf(stderr, "; did you mean %s %s?\n", first, nearest);
+        return 1;
+    }
+    fputc('\n', stderr);
+    for (int i = 0; i < ROWS; i++)
+        if (!strcmp(table[i].words[0], first)) {
+            amp_darknet_print_files(&table[i], stderr);
+            fputc('\n', stderr);
+        }
+    return 1;
+}
+
+/* ---- all ---- */
+
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-help")) return true;
+    return false;
+}
+
+int amp_command_darknet(int argc, char **argv, int first, int second)
+{
+    const char *one = argv[first], *two = second < argc ? argv[second] : "";
+    struct amp_darknet_line l = {.command = find(one, two)};
+    if (!l.command) return refuse_word(one, two);
+    if (asks_for_help(argc, argv)) {
+        amp_darknet_print_usage(l.command, stdout);
+        return fflush(stdout) ? 1 : 0;
+    }
+    if (amp_darknet_read(&l, argc, argv, first, second)) return 1;
+    if (!amp_darknet_check(&l)) return 1;
+    amp_refuse_bad_images(1);
+    return darknet_main(l.argc, l.argv); /* Darknet keeps pointers into it */
+}

@@ -1,0 +1,123 @@
+/* Decides which words of a command line are files and which are options, by the row that says what
+ * its command takes; the usage follows from the same row. It must not know which commands there are
+ * (darknet_commands.c) or look into a file. */
+
+#include "darknet_commands.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/core/read/lines.h"
+
+/* ---- the usage ---- */
+
+void amp_darknet_print_files(const struct amp_darknet_command *c, FILE *f)
+{
+    const char *second = c->words[1] ? c->words[1] : "";
+    fprintf(f, "Usage: darknet %s%s%s %s", c->words[0], *second ? " " : "", second, c->files);
+}
+
+void amp_darknet_print_usage(const struct amp_darknet_command *c, FILE *f)
+{
+    amp_darknet_print_files(c, f);
+    for (const char *o = c->options; *o; o += strcspn(o, " "), o += strspn(o, " ")) {
+        int length = (int)strcspn(o, "= ");
+        if (length) fprintf(f, " [-%.*s%s]", length, o, o[length] == '=' ? " X" : "");
+    }
+    fputc('\n', f);
+}
+
+/* ---- which words are files ---- */
+
+/* 0: no such option; 1: one without a value; 2: one with. */
+static int width_of(const struct amp_darknet_command *c, const char *word)
+{
+    size_t length = strlen(word) - 1;
+    if (word[0] != '-' || !length) return 0;
+    for (const char *o = c->options; *o; o += strcspn(o, " "), o += strspn(o, " "))
+        if (!strncmp(o, word + 1, length) && strchr(" =", o[length]))
+            return o[length] == '=' ? 2 : 1;
+    return 0;
+}
+
+static int refuse_option(const struct amp_darknet_command *c, const char *word, const char *why)
+{
+    fprintf(stderr, "error: %s%s\n", why, word);
+    amp_darknet_print_usage(c, stderr);
+    return -1;
+}
+
+/* Places of the words that follow the command's own: files, and options with their values. -backup
+ * is ours, so Darknet does not see it. */
+static int sort_words(struct amp_darknet_line *l, char **all, int argc, int first, int second)
+{
+    int options = 0;
+    for (int i = 1; i < argc; i++) {
+        bool of_main = !strcmp(all[i], "-nogpu") || (!strcmp(all[i], "-i") && i + 1 < argc);
+        int width = of_main ? (all[i][1] == 'i') + 1 : width_of(l->command, all[i]);
+        if (i + width > argc) return refuse_option(l->command, all[i], "no value after ");
+        bool ours = width && !strcmp(all[i], "-backup");
+        for (int j = 0; j < (width ? width : 1) && !ours; j++)
+            l->argv[l->argc++] = all[i + j];
+        if (width) {
+            for (int j = 0; j < width; j++)
+                l->options[options++] = all[i + j];
+            i += width - 1;
+        } else if (i != first && (i != second || !l->command->words[1])) {
+            if (all[i][0] == '-' && amp_file_unreadable(all[i]))
+                return refuse_option(l->command, all[i], "unknown option ");
+            if (l->n < AMP_DARKNET_FILES) l->file[l->n++] = all[i];
+        }
+    }
+    return 0;
+}
+
+/* Gives each file its kind. -1: there are too few. A last kind with dots stands for all that
+ * follow. */
+static int name_kinds(struct amp_darknet_line *l)
+{
+    static char text[200]; /* of one command line per process; the kinds point into it */
+    char *state = NULL, *word;
+    int n = 0;
+    snprintf(text, sizeof text, "%s", l->command->files);
+    for (word = strtok_r(text, " ", &state); word; word = strtok_r(NULL, " ", &state)) {
+        bool optional = *word == '[', many = strstr(word, "...") != NULL;
+        word += optional;
+        word[strcspn(word, ".]")] = '\0';
+        if (n >= l->n && !optional) return -1;
+        do {
+            if (n < l->n) l->kind[n] = word;
+        } while (++n < l->n && many);
+    }
+    if (n < l->n) l->n = n; /* Darknet looks at no further word */
+    return 0;
+}
+
+int amp_darknet_read(struct amp_darknet_line *l, int argc, char **argv, int first, int second)
+{
+    l->argv = calloc((size_t)argc + 2, sizeof *l->argv);
+    l->options = calloc((size_t)argc + 1, sizeof *l->options);
+    if (!l->argv || !l->options) return -1;
+    l->argv[l->argc++] = argv[0];
+    if (sort_words(l, argv, argc, first, second)) return -1;
+    if (!name_kinds(l)) return 0;
+    amp_darknet_print_usage(l->command, stderr);
+    return -1;
+}
+
+/* ---- what it gives ---- */
+
+const char *amp_darknet_option(const struct amp_darknet_line *l, const char *name)
+{
+    for (const char **o = l->options; *o; o++)
+        if (!strcmp(*o, name)) return width_of(l->command, name) == 2 ? o[1] : "";
+    return NULL;
+}
+
+const char *amp_darknet_file(const struct amp_darknet_line *l, const char *kind)
+{
+    for (int i = 0; i < l->n; i++)
+        if (!strcmp(l->kind[i], kind)) return l->file[i];
+    return NULL;
+}

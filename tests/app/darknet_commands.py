@@ -1,0 +1,154 @@
+"""Darknet's own commands, all that it has: with no files, with missing ones and with files that do not fit, each ends
+with status 1 and a line that names what is missing. Those that can be run here still run.
+
+usage: darknet_commands.py DARKNET
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import toyset
+
+CLASSIFIER = """[net]
+batch=1
+width=32
+height=32
+channels=3
+{keys}
+
+[convolutional]
+filters=2
+
+[avgpool]
+[softmax]
+"""
+# First words of Darknet's main (examples/darknet.c) that stand for several commands.
+GROUPS = ("detector", "classifier", "regressor", "segmenter", "isegmenter", "yolo", "coco", "rnn", "tag", "super",
+          "cifar", "go", "lsd")
+ALONE = ("detect", "classify", "nightmare", "art", "average", "rgbgr", "reset", "denormalize", "normalize", "rescale",
+         "oneoff", "oneoff2", "partial", "statistics", "print", "visualize", "ops", "speed", "mkimg", "3d", "test", "imtest")
+
+
+ONCE = dict(os.environ, GOMP_SPINCOUNT="1000")  # else the program starts itself again
+
+
+def run(folder, *words):
+    return subprocess.run([sys.argv[1], *words], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          timeout=600, env=ONCE)
+
+
+def all_commands(folder):
+    """Every command with the files of its usage, which stands on stderr where they are left out."""
+    for words in [(group,) for group in GROUPS] + [(word,) for word in ALONE]:
+        told = run(folder, *words)
+        usages = re.findall(r"^Usage: darknet (.*?) ((?:\[?[A-Z]+(?:\.\.\.)?\]? ?)+)", told.stderr, re.M)
+        assert told.returncode == 1 and usages, told
+        for command, files in usages:
+            if command not in ("detector train", "detector map"):  # ours, with tests of their own
+                yield command.split(), [file.strip("[.]") for file in files.split()]
+
+
+def check_missing(folder):
+    """No files at all: the usage. Files that are not there: the first of them at least is named."""
+    for command, files in all_commands(folder):
+        told = run(folder, *command, *("none." + file.lower() for file in files))
+        assert told.returncode == 1 and ": No such file" in told.stderr, (command, told)
+    usage = run(folder, "classifier", "valid", "--help")
+    assert usage.returncode == 0 and usage.stdout.startswith("Usage: darknet classifier valid DATA CFG"), usage
+
+
+def spoil(folder, name, old, new):
+    text = (folder / name).read_text()
+    assert old in text, (name, old)
+    (folder / name).write_text(text.replace(old, new))
+    return lambda: (folder / name).write_text(text)
+
+
+def check_refused(folder):
+    """(what is spoiled, the command, words of the message)"""
+    weights = "toy.weights"
+    cases = (
+        (None, ("detector", "test", "toy.data", "toy.cfg", "none.weights", "image000.png"), ["none.weights: No such file"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "none.png"), ["none.png: No such file"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "toy.cfg"), ["toy.cfg", "cannot be read or decoded"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "none/a"), ["none/: No such file"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "-tresh", "1"), ["unknown option -tresh", "-thresh X"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "-thresh"), ["no value after -thresh"]),
+        (None, ("detector", "valid", "toy.data", "toy.cfg", weights), ["results: No such file", "results= in the data file"]),
+        (None, ("detector", "valid2", "toy.data", "toy.cfg", weights), ["[yolo]", "detector valid or map"]),
+        (None, ("classifier", "csv", "c.data", "toy.cfg"), ["2 images in a pass", "needs 1"]),
+        (("toy.names", "\n", ""), ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png"),
+         ["toy.names: has 1 lines; needed: 2"]),
+        (None, ("detector", "recall", "toy.data", "toy.cfg", weights), ["data/coco_val_5k.list", "detector map"]),
+        (None, ("detector", "demo", "toy.data", "toy.cfg", weights, "none.mp4"), ["none.mp4"]),
+        (None, ("detector", "demo", "toy.data", "toy.cfg", weights, "toy.cfg"), ["toy.cfg"]),
+        (None, ("detector", "demo", "toy.data", "toy.cfg", weights, "-c", "77"), ["/dev/video77", "-c N"]),
+        (None, ("yolo", "test", "toy.cfg", weights, "image000.png"), ["[yolo] with classes=2", "[detection]"]),
+        (None, ("detect", "toy.cfg", weights), ["cfg/coco.data: No such file", "detector test"]),
+        (("train.txt", "image000.png", "none.png"), ("classifier", "valid", "c.data", "c.cfg"), ["line 1: ", "none.png"]),
+        (("toy.names", "\n", ""), ("classifier", "valid", "c.data", "c.cfg"), ["has 1 lines; needed: 2"]),
+        (("c.data", "classes=2", "classes=3"), ("classifier", "valid", "c.data", "c.cfg"), ["classes=3; allowed: at most 2"]),
+        (("toy.names", "\n", ""), ("classifier", "predict", "c.data", "c.cfg", "", "image000.png"), ["needed: 2"]),
+        (None, ("classifier", "predict", "c.data", "c.cfg", "", "image000.png", "-t", "3"), ["top=3; allowed: 1 to 2"]),
+        (None, ("classifier", "try", "c.data", "c.cfg", weights, "image000.png", "9"), ["LAYER 9", "224x224"]),
+        (None, ("classifier", "validcrop", "c.data", "c.cfg"), ["names 8 images; allowed: at least 1000"]),
+        (None, ("classifier", "test", "c.data", "c.cfg"), ["data/test.list: No such file", "has no test= line"]),
+        (("c.cfg", "channels=3", "channels=4"), ("classifier", "valid", "c.data", "c.cfg"), ["channels=4; allowed: 3"]),
+        (None, ("classifier", "demo", "toy.none", "c.cfg"), ["toy.none: No such file"]),
+        (None, ("rnn", "generate", "toy.cfg", "-tokens", "none.txt"), ["none.txt: No such file", "2 images in a pass"]),
+        (None, ("rnn", "generate", "c.cfg", "-seed", "caf\u00e9"), ["-seed: a character that is not ASCII"]),
+        (None, ("print", "toy.cfg", weights, "99"), ["LAYER 99: allowed: a whole number from 0"]),
+        (None, ("average", "toy.cfg", "none/out.weights", weights), ["none/: No such file"]),
+        (None, ("imtest", "none.png"), ["none.png: No such file"]),
+        (None, ("classifier", "trian", "c.data", "c.cfg"), ["did you mean classifier train?"]),
+        (None, ("frobnicate",), ['unknown command "frobnicate"']),
+    )
+    for change, command, words in cases:
+        put_back = spoil(folder, *change) if change else lambda: None
+        told = run(folder, *command)
+        put_back()
+        assert told.returncode == 1 and all(word in told.stderr for word in words), (command, words, told)
+
+
+def check_right(folder):
+    """What they need is there: they run as ever, also on a list shorter than Darknet's threads."""
+    (folder / "results").mkdir()
+    (folder / "one.txt").write_text("image000.png\n")
+    spoil(folder, "toy.data", "valid=%s" % (folder / "train.txt"), "valid=one.txt")
+    for key in ("", "mixed_precision=1"):
+        put_back = spoil(folder, "c.cfg", "channels=3", "channels=3\n" + key)
+        for command in (("detector", "valid", "toy.data", "toy.cfg", "toy.weights"),
+                        ("detector", "test", "toy.data", "toy.cfg", "toy.weights", "image000.png", "-thresh", ".9"),
+                        ("classifier", "valid", "c.data", "c.cfg"),
+                        ("classifier", "predict", "c.data", "c.cfg", "", "image000.png"),
+                        ("-nogpu", "classifier", "fout", "c.data", "c.cfg", "", "train.txt"),
+                        ("partial", "toy.cfg", "toy.weights", "part.weights", "2"),
+                        ("average", "toy.cfg", "mean.weights", "toy.weights", "toy.weights"),
+                        ("ops", "toy.cfg"), ("speed", "c.cfg", "2"), ("print", "toy.cfg", "toy.weights", "0")):
+            told = run(folder, *command)
+            assert told.returncode == 0, (command, told)
+        put_back()
+    # One image has the boxes of one image, though four threads load it.
+    ids = {line.split()[0] for path in (folder / "results").iterdir() for line in path.read_text().splitlines()}
+    assert ids <= {"image000"}, ids
+    assert (folder / "part.weights").stat().st_size < (folder / "mean.weights").stat().st_size
+
+
+def main():
+    with tempfile.TemporaryDirectory() as root:
+        folder = toyset.make(Path(root) / "set", max_batches=1)
+        assert run(folder, "detector", "train", "toy.data", "toy.cfg").returncode == 0
+        (folder / "backup/toy_final.weights").rename(folder / "toy.weights")
+        (folder / "c.cfg").write_text(CLASSIFIER.format(keys=""))
+        (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=toy.names\n")
+        check_missing(folder)
+        check_refused(folder)
+        check_right(folder)
+
+
+main()

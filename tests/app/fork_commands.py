@@ -1,0 +1,183 @@
+"""What users of AlexeyAB's and hank-ai's Darknet type and read: their words behind `detector`, their places of labels,
+the number of their `detector map`, and FP32 beside it.
+
+usage: fork_commands.py ROOT DARKNET
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT, DARKNET = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+sys.path.insert(0, str(ROOT / "tests"))
+import toyset
+
+KEYS = "mixed_precision=1\nseed=1\n"
+FORK = KEYS + "amp_dialect=fork"
+FILES = ("toy.data", "toy.cfg")
+LEFT_OUT = "darknet-amp: left out, without a meaning here: "
+LINE = re.compile(r"mAP at iteration (\d+): mAP@(\S+) ([\d.]+) %, .*\(the first by AlexeyAB's rules\); (the best so far)?")
+
+
+def run(folder, *words, status=0):
+    done = subprocess.run([DARKNET, *words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == status, (words, done.returncode, done.stdout[-2000:], done.stderr[-4000:])
+    return done
+
+
+def left_out(done):
+    """What the line names; it stands there once at most."""
+    found = [line[len(LEFT_OUT):] for line in done.stderr.splitlines() if line.startswith(LEFT_OUT)]
+    assert len(found) <= 1, done.stderr
+    return found[0].split(", ") if found else []
+
+
+def check_training(folder):
+    """The line that such users type, hank-ai's spellings and words before the command's name among it."""
+    done = run(folder, "detector", "-map", "--dont-show", "train", *FILES, "-mjpeg_port", "8090", "--map-epochs", "55",
+               "-iou_thresh", "0.4", "-points", "11", "-thresh", ".3", "-ext_output", "-BENCHMARK_layers",
+               "-chart", "chart.png", "-http_post_host", "host", "--verbose")
+    assert left_out(done) == ["--dont-show", "-mjpeg_port 8090", "-ext_output", "-BENCHMARK_layers",
+                              "-http_post_host host", "--verbose"], done.stderr
+    assert "chart.svg is written" in done.stderr and (folder / "chart.svg").is_file(), done.stderr
+    lines = LINE.findall(done.stdout)
+    # An epoch is two iterations.
+    assert [(line[0], line[1]) for line in lines] == [("110", "0.4"), ("120", "0.4")], done.stdout[-2000:]
+    return lines
+
+
+def measure(folder, weights, *words):
+    done = run(folder, "detector", "map", *FILES, weights, "--json", "map.json", *words)
+    return done, json.loads((folder / "map.json").read_text())
+
+
+def check_number(folder, lines):
+    """detector map has the number that -map printed and kept; its table is the JSON's."""
+    done, found = measure(folder, "backup/toy_final.weights", "-iou_thresh", "0.4", "-points", "11", "-dont_show")
+    fork, printed = found["fork"], done.stdout
+    assert left_out(done) == ["-dont_show"], done.stderr
+    assert f"{100 * fork['map']:.2f}" == lines[-1][2] and fork["map"] > 0, (fork, lines)
+    assert abs(fork["map"] - sum(c["ap"] for c in fork["classes"]) / 2) < 1e-12, fork
+    assert f"mean average precision (mAP@0.40) = {fork['map']:.6f}, or {100 * fork['map']:.2f} %" in printed, printed
+    assert f"for conf_thresh = 0.25, TP = {fork['tp']}, FP = {fork['fp']}, FN = {fork['fn']}," in printed, printed
+    assert fork["points"] == 11 and abs(fork["iou_thresh"] - .4) < 1e-7, fork
+    best = json.loads((folder / "backup/toy_best.json").read_text())
+    kept = [line for line in lines if line[3]][-1]
+    assert best["iteration"] == int(kept[0]) and f"{100 * best['map50']:.2f}" == kept[2], (best, lines)
+
+
+def check_thresh(folder):
+    """It counts, and drops nothing; one dash or two."""
+    _, low = measure(folder, "backup/toy_final.weights", "-thresh", "0.01")
+    _, high = measure(folder, "backup/toy_final.weights", "--thresh", "0.999")
+    assert low["fork"]["tp"] + low["fork"]["fp"] > high["fork"]["tp"] + high["fork"]["fp"] == 0, (low, high)
+    assert high["fork"]["precision"] is None and high["fork"]["fn"] == high["settings"]["truths"], high
+    assert high["map50"] == low["map50"] and high["fork"]["map"] == low["fork"]["map"], (low, high)
+    assert high["settings"]["thresh"] == .005, high
+
+
+def check_going_on(folder):
+    """The best weights are measured again: their record does not say by which IoU."""
+    cfg = folder / "toy.cfg"
+    cfg.write_text(cfg.read_text().replace("max_batches=120", "max_batches=122"))
+    done = run(folder, "detector", "train", *FILES, "backup/toy_last.weights", "-dontshow", "-map")
+    assert "are measured again, by the words of this run" in done.stderr, done.stderr
+    assert [(line[0], line[1]) for line in LINE.findall(done.stdout)] == [("122", "0.5")], done.stdout[-2000:]
+
+
+def check_detection(folder):
+    """Stock Darknet would take the first of them for the weights, and nothing would be found."""
+    image = (folder / "train.txt").read_text().split()[0]
+    plain = run(folder, "detector", "test", *FILES, "backup/toy_final.weights", image, "-thresh", "0.01")
+    done = run(folder, "detector", "test", *FILES, "-dont_show", "backup/toy_final.weights", "-ext_output", image,
+               "-thresh", "0.01", "-save_labels", "-map")
+    assert left_out(done) == ["-dont_show", "-ext_output", "-save_labels", "-map"], done.stderr
+    boxes = [re.findall(r"^(?:red|blue): \d+%", text.stdout, re.M) for text in (plain, done)]
+    assert boxes[0] and boxes[0] == boxes[1], boxes
+
+
+def check_refusals(folder):
+    for words, said in ((("-map", "-mAP_epochs", "0"), "-mAP_epochs 0: allowed: epochs, 1 to"),
+                        (("-map", "-mAP_epochs"), "no value after -mAP_epochs"),
+                        (("-map", "-mAP_epochs", "2", "-map_every", "3"), "leave out one"),
+                        (("-map", "-iou_thresh", "1.5"), "-iou_thresh 1.5: allowed: above 0, at most 1"),
+                        (("-map", "-points", "12"), "-points 12: allowed: 0 (the area under the curve), 11, 101")):
+        assert said in run(folder, "detector", "train", *FILES, *words, status=1).stderr, (words, said)
+    done = run(folder, "detector", "map", *FILES, "none.weights", "-points", "12", status=1)
+    assert "--points 12: allowed: 0, 11, 101" in done.stderr, done.stderr
+    # A file of that name is a file.
+    (folder / "-show").write_text("")
+    assert left_out(run(folder, "detector", "map", *FILES, "-show", status=1)) == []
+
+
+def check_labels(folder):
+    """Beside the image, and where stock Darknet looks; what is missing is counted, unless nothing is there."""
+    (folder / "images").mkdir()
+    (folder / "labels").mkdir()
+    listed = (folder / "train.txt").read_text()
+    for number in (2, 3):
+        name = f"image00{number}"
+        (folder / f"{name}.png").rename(folder / "images" / f"{name}.png")
+        (folder / f"{name}.txt").rename(folder / ("labels" if number == 2 else "images") / f"{name}.txt")
+        listed = listed.replace(f"/{name}", f"/images/{name}")
+    (folder / "train.txt").write_text(listed)
+    (folder / "image001.txt").unlink()
+    done = run(folder, "detector", "train", *FILES, "-map")
+    assert done.stderr.count("images without a label file (1 of 8)") == 2, done.stderr  # to train on, and of -map
+    _, found = measure(folder, "backup/toy_final.weights")
+    assert found["settings"]["truths"] == 7, found["settings"]
+    stock = (folder / "toy.cfg").read_text().replace("amp_dialect=fork", "")
+    (folder / "stock.cfg").write_text(stock)
+    done = run(folder, "detector", "train", "toy.data", "stock.cfg", status=1)
+    assert "image001.txt" in done.stderr and "where AlexeyAB's rules look" in done.stderr, done.stderr
+    done = run(folder, "detector", "map", "toy.data", "stock.cfg", "backup/toy_final.weights", status=1)
+    assert "image001.txt" in done.stderr, done.stderr
+    for path in folder.rglob("*.txt"):
+        if path.name.startswith("image"):
+            path.unlink()
+    done = run(folder, "detector", "train", *FILES, status=1)
+    assert "none of its 8 images has a label file" in done.stderr, done.stderr
+
+
+def check_stock(folder):
+    """Their words do no harm, and -iou_thresh is --iou."""
+    done = run(folder, "detector", "train", *FILES, "-dont_show", "-map", "-points", "11", "-mAP_epochs", "1")
+    assert left_out(done) == ["-dont_show"] and "-iou_thresh and -points have no effect" in done.stderr, done.stderr
+    assert "mAP at iteration 120: mAP@0.5 " in done.stdout and not LINE.search(done.stdout), done.stdout[-2000:]
+    done, found = measure(folder, "backup/toy_final.weights", "-iou_thresh", "0.3", "-points", "11")
+    assert "fork" not in found and found["settings"]["iou"] == .3 and "--points has no effect" in done.stderr, found
+
+
+def check_fp32(folder):
+    """Stock Darknet has no training to compare with."""
+    done = run(folder, "amp", "profile", "toy.cfg")
+    assert "-- amp_dtype=fp32, milliseconds --" in done.stdout and "Darknet's FP32" not in done.stdout, done.stdout
+    assert re.search("mixed precision plan: fp32", done.stderr), done.stderr
+    if subprocess.run(["/usr/bin/python3", "-c", "import scipy"], capture_output=True).returncode:
+        print("SKIPPED compare.sh: no scipy")
+        return
+    compare = ["/usr/bin/python3", "-B", ROOT / "scripts/compare", "--darknet", DARKNET, *FILES, "--out", folder / "out",
+               "--seeds", "1", "--stock"]
+    refused = subprocess.run(compare, cwd=folder, capture_output=True, text=True)
+    assert refused.returncode == 1 and "which stock Darknet does not have" in refused.stderr, refused
+    assert not (folder / "out").exists()
+
+
+def main():
+    with tempfile.TemporaryDirectory() as scratch:
+        fork = toyset.make(Path(scratch) / "fork", net_keys=FORK, max_batches=120)
+        lines = check_training(fork)
+        check_number(fork, lines)
+        check_thresh(fork)
+        check_going_on(fork)
+        check_detection(fork)
+        check_refusals(fork)
+        check_fp32(fork)
+        check_labels(toyset.make(Path(scratch) / "places", net_keys=FORK, max_batches=12))
+        check_stock(toyset.make(Path(scratch) / "stock", net_keys=KEYS, max_batches=120))
+
+
+main()
