@@ -237,7 +237,7 @@ AMP_TEST(grouped_routes_against_finite_differences)
         stop_at_failure(text);
     }
     printf("%d gradients of grouped routes come first, %d later\n", grouped.first, grouped.later);
-    CHECK(grouped.first >= 5 && grouped.later >= 3 && skipped * 20 < checked);
+    CHECK(grouped.first >= 4 && grouped.later >= 5 && skipped * 20 < checked); /* of the chosen */
 }
 
 AMP_TEST(darknets_layers_in_the_middle_against_finite_differences)
