@@ -407,6 +407,9 @@ AMP_TEST(without_mixed_precision_keys_are_checked_but_idle)
                      "amp_log=x (line 3)\n");
     CHECK_INT(read_text("[net]\nloss_scale_growth=4\n"), 0);
     CHECK_STR(notes, "a.cfg:2: loss_scale_growth=4: has no effect without mixed_precision=1\n");
+    CHECK_INT(read_text("[net]\namp=1\nfp16=1\nbf16=1\nhalf=1\n"), 0); /* other trainers' words */
+    CHECK_STR(notes, "a.cfg:2: amp=1: has no effect without mixed_precision=1; likewise fp16=1 "
+                     "(line 3), bf16=1 (line 4), half=1 (line 5)\n");
     CHECK_INT(read_text("[net]\nseed=1\nema_alpha=.9\nloss_scale=2\nclip_grad_norm=10\n"
                         "optimizer=lamb\n[conv]\ncheckpoint=1\nfreeze=1\n[conv]\nfreeze=1\n"),
               0);

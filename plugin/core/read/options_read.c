@@ -201,10 +201,13 @@ static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
     }
 }
 
-/* loss_scale too: alone, it is AlexeyAB's way to half precision, and FP32 would be trained without
- * a word. */
+/* loss_scale too: alone, it is AlexeyAB's way to half precision. With it and with other trainers'
+ * words for mixed precision FP32 would be trained without a word. */
 static bool is_idle_without_the_plugin(const char *key)
 {
+    static const char *const words[] = {"amp", "fp16", "bf16", "half"};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(key, words[i])) return true;
     return amp_option_is_key(key) && strcmp(key, "seed") && strcmp(key, "mixed_precision");
 }
 
