@@ -343,10 +343,13 @@ static void check_frozen(const struct amp_session *s)
         const struct amp_rolling *r = &s->graph->rolling[i];
         bool variance = i > 0 && r[-1].layer == r->layer; /* it comes behind the mean */
         if (!variance || !s->plan->layers[r->layer].frozen || !is_zero(s, r)) continue;
+        const struct amp_cfg_section *section = amp_cfg_layer(s->cfg, r->layer);
+        bool own = amp_cfg_find(section, "freeze"); /* else by a stopbackward=1 behind it */
         snprintf(message, sizeof message,
-                 "%s:%d: freeze=1 in layer %d, but its batch-norm has no running statistics: give "
+                 "%s:%d: %s in layer %d, but its batch-norm has no running statistics: give "
                  "the weights of a trained network, or train this layer first",
-                 s->cfg->path, amp_cfg_line(amp_cfg_layer(s->cfg, r->layer), "freeze"), r->layer);
+                 s->cfg->path, amp_cfg_line(section, "freeze"),
+                 own ? "freeze=1" : "a later stopbackward=1 freezes what is", r->layer);
         amp_fail(message);
     }
 }

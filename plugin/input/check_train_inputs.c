@@ -83,8 +83,13 @@ static void check_list(struct amp_checker *k, int classes)
         amp_checker_fault(k, "image list %s: %s%s", path, why, explanation);
         return;
     }
-    amp_train_list_check(path, k->cfg ? k->cfg->dialect : AMP_DIALECT_STOCK, classes, box_room(k),
-                         k->progress, &list, amp_checker_tell, k);
+    int failed = amp_train_list_check(path, k->cfg ? k->cfg->dialect : AMP_DIALECT_STOCK, classes,
+                                      box_room(k), k->progress, &list, amp_checker_tell, k);
+    if (k->warn && !failed && !list.trained)
+        fprintf(k->warn,
+                "warning: %s: no image has a box that is trained: the network learns that there is "
+                "nothing anywhere\n",
+                path);
     if (k->warn) amp_train_list_warn(&list, path, k->warn);
     amp_train_list_free(&list);
 }

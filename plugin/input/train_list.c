@@ -143,6 +143,7 @@ static void count_labels(struct checker *k, const char *path)
 {
     const struct amp_labels *l = &k->labels;
     size_t room = (size_t)k->list->room;
+    k->list->trained += l->fates[AMP_LABEL_WHOLE] + l->fates[AMP_LABEL_OVER_EDGE];
     for (int fate = AMP_LABEL_WHOLE + 1; fate < AMP_LABEL_FATES; fate++)
         count_boxes(&k->list->fates[fate], path, l->fates[fate]);
     count_boxes(&k->list->beyond, path, l->count > room ? l->count - room : 0);

@@ -77,6 +77,8 @@ AMP_TEST(what_the_fork_ignores_is_noted)
     static const struct {
         const char *text, *where, *words[3];
     } cases[] = {
+        {FORK ANCHORED "iou_loss=eiou\n", "a.cfg:16: iou_loss=eiou", {"does not know this word"}},
+        {FORK ANCHORED "nms_kind=soft\n", "a.cfg:16: nms_kind=soft", {"does not know this word"}},
         {FORK ANCHORED, "", {""}},
         {FORK "batch=64\nsubdivisions=22\n" ANCHORED, "a.cfg:8: ", {"train 44 images"}},
         {FORK "batch=32\nsubdivisions=64\n" ANCHORED, "a.cfg:8: ", {"train 64 images"}},
@@ -138,7 +140,9 @@ AMP_TEST(what_it_would_lose_is_refused)
         {FORK "time_steps=4\n" ANCHORED, {"a.cfg:7: time_steps=4"}},
         {MIXED "contrastive=1\n[conv]\n", {"a.cfg:3: contrastive=1", "(line 3: contrastive=1)"}},
         {FORK "[conv]\nactivation=gelu\n", {"a.cfg:8: activation=gelu", "not supported"}},
-        {FORK "[conv]\nactivation=gelu\n", {"a.cfg:8: activation=gelu", "not supported"}},
+        {FORK ANCHORED "max=-1\n", {"a.cfg:16: max=-1", "1 to 1000"}},
+        {FORK ANCHORED "max=1001\n", {"a.cfg:16: max=1001", "1 to 1000"}},
+        {FORK ANCHORED "scale_x_y=0\n", {"a.cfg:16: scale_x_y=0", "above 0"}},
         {FORK "[conv]\nfilters=10\n[region]\nfocal_loss=1\n", {"a.cfg:10: focal_loss=1"}},
         /* what no Darknet makes sense of */
         {FORK "learning_rate=fast\n" ANCHORED, {"a.cfg:7: learning_rate=fast", "finite number"}},

@@ -386,6 +386,10 @@ AMP_TEST(impossible_layers_are_errors)
                 "[route]\nlayers=-1,0\n[convolutional]\n",
                 "a.cfg:13: [route] joins layer 1, 30 x 20, and layer 0, 6 x 4: no image for the "
                 "[convolutional] after it (line 15); they must have the same size");
+    check_fails("[maxpool]\nsize=5\nstride=5\npadding=0\n[upsample]\nstride=5\n"
+                "[route]\nlayers=-1,0\n[yolo]\nmask=0\nnum=1\nclasses=1\n",
+                "a.cfg:13: [route] joins layer 1, 30 x 20, and layer 0, 6 x 4: no image for the "
+                "[yolo] after it (line 15); they must have the same size");
     check_fails("[conv]\nsize=3\nstride=2\npad=1\n[conv]\nsize=3\nstride=2\npad=1\n"
                 "[conv]\nsize=3\nstride=2\npad=1\n[conv]\nsize=3\nstride=2\npad=1\n"
                 "[upsample]\n[route]\nlayers=-1,-3\n[avgpool]\n",

@@ -519,6 +519,18 @@ AMP_TEST(odd_labels_are_counted_and_allowed)
                    "clips them; in labels/3.txt (2)\n");
 }
 
+AMP_TEST(a_set_without_boxes_is_told)
+{
+    start();
+    for (int i = 0; i < IMAGES; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "labels/%d.txt", i);
+        put(path, i ? "" : "0 .5 .5 0 .1\n");
+    }
+    check_good();
+    CHECK_SAYS(out, "warning: train.txt: no image has a box that is trained: ");
+}
+
 /* The room is the head's; the files with the most come first. */
 AMP_TEST(boxes_that_darknet_leaves_out_are_counted)
 {

@@ -34,6 +34,19 @@ void *malloc(size_t n)
     return __libc_malloc(n);
 }
 
+/* memory: in rank FAULT_RANK memory ends in step FAULT_STEP, for an image that a thread loads. */
+extern void *__libc_calloc(size_t, size_t);
+void *calloc(size_t n, size_t size);
+void *calloc(size_t n, size_t size)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *ends = getenv("FAULT_RANK");
+    const char *step = getenv("FAULT_STEP");
+    bool asks =
+        step && steps >= atoi(step) && !pthread_equal(pthread_self(), trains) && n * size > 4096;
+    if (asks && wants("memory") && rank && ends && !strcmp(rank, ends)) return NULL;
+    return __libc_calloc(n, size);
+}
+
 /* drift: after 20 steps rank 1 has another weight than the others, as a bad memory module makes
  * it. */
 float train_network(network *net, data d)

@@ -9,7 +9,6 @@ AMP_TEST_SEED draws ranks and moments; without it the clock does.
 import os
 import random
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -200,11 +199,12 @@ def check_gone(root, ranks=None):
 
 
 def take_memory(folder, rank, whole):
-    process = start(make(folder, KEYS, iterations=ITERATIONS), RANKS)
-    wait_for(process, DRAW.randrange(1, 200))
-    ends, pid = Ends(process), ranks_of(process)[rank]
-    size = int(Path("/proc/%d/statm" % pid).read_text().split()[0]) * resource.getpagesize()
-    resource.prlimit(pid, resource.RLIMIT_AS, (size, size))
+    step = DRAW.randrange(2, 200)
+    process = start(make(folder, KEYS, iterations=ITERATIONS), RANKS, program=STOCK,
+                    env=dict(FAULT="memory", FAULT_RANK=str(rank), FAULT_STEP=str(step),
+                             PRELOAD=FAULTS + ":" + PLUGIN))
+    wait_for(process, step - 1)
+    ends = Ends(process)
     said = end(process, 1)[1]
     assert re.search(r"rank %d on \S+ cannot go on, in iteration \d+: .*memory" % rank, said), said
     check_resumed(folder, said, whole)

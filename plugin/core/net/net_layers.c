@@ -243,6 +243,7 @@ static int describe_by_type(struct describer *d, struct amp_layer_desc *l)
     case AMP_REGION:
     case AMP_DETECTION:
     case AMP_ISEG:
+        if (l->type != AMP_DETECTION && amp_desc_need_image(d)) return -1;
         return amp_describe_head(d, l);
     case AMP_NETWORK:
     case AMP_XNOR:

@@ -194,6 +194,9 @@ static int check_fork_key(struct keys_check *k, const struct amp_cfg_section *s,
     }
     if (!asks(row, s, e)) return 0;
     if (row->use == AMP_KEY_REFUSED) return refuse(k, s, e, row);
+    if (!amp_key_is_stocks(row) && row->words && amp_key_word(row, e->value) < 0)
+        add_finding(k, &k->ignored, s, e,
+                    "AlexeyAB's Darknet does not know this word and takes another");
     if (row->use == AMP_KEY_IGNORED)
         add_finding(k, &k->ignored, s, e, "has no effect by AlexeyAB's rules");
     return 0;

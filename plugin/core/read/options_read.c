@@ -205,8 +205,8 @@ static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
  * words for mixed precision FP32 would be trained without a word. */
 static bool is_idle_without_the_plugin(const char *key)
 {
-    static const char *const words[] = {"amp", "fp16", "bf16", "half"};
-    for (int i = 0; i < 4; i++)
+    static const char *const words[] = {"amp", "fp16", "bf16", "half", "cudnn_half"};
+    for (int i = 0; i < 5; i++)
         if (!strcmp(key, words[i])) return true;
     return amp_option_is_key(key) && strcmp(key, "seed") && strcmp(key, "mixed_precision");
 }
