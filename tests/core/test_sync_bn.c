@@ -369,7 +369,7 @@ static void check_nets(const struct ampk_backend *backend, int rounds)
                dtypes[k].keys, d.layers, synced, alone);
         CHECK(d.layers > rounds);
         CHECK(synced < dtypes[k].most);
-        CHECK(alone > 2 * dtypes[k].most);
+        CHECK(alone > dtypes[k].most); /* else a missing exchange would pass */
     }
 }
 
