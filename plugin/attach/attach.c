@@ -85,8 +85,8 @@ static struct amp_session *read_session(const char *cfg_path)
         return NULL;
     }
     if (amp_options_read(s->cfg, &s->options, notes, sizeof notes, err, sizeof err)) amp_fail(err);
-    if (!amp_cfg_is_variant(cfg_path) && !amp_launch_read(getenv).rank)
-        amp_notes_print(notes, stderr);
+    s->measures = amp_cfg_is_variant(cfg_path);
+    if (!s->measures && !amp_launch_read(getenv).rank) amp_notes_print(notes, stderr);
     if (!s->options.mixed_precision && !s->options.seeded) {
         free_session(s);
         return NULL;

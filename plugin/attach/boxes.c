@@ -17,8 +17,16 @@
 #include <string.h>
 
 /* do_nms_sort is not told whose boxes it gets: they are those of the head that gave boxes last on
- * this thread. NULL: of a stock network. */
-static _Thread_local const struct amp_yolo_desc *last;
+ * this thread. */
+static _Thread_local struct {
+    bool own_rules; /* false: of a stock network */
+    enum amp_nms_kind kind;
+    float beta;
+} last;
+
+static const enum amp_nms_kind kinds[] = {[AMP_BOX_NMS_DEFAULT] = AMP_NMS_DEFAULT,
+                                          [AMP_BOX_NMS_GREEDY] = AMP_NMS_GREEDY,
+                                          [AMP_BOX_NMS_DIOU] = AMP_NMS_DIOU};
 
 /* ---- the picture ---- */
 
@@ -81,32 +89,28 @@ int amp_boxes_of_yolo(layer l, int w, int h, int net_w, int net_h, float thresh,
                       int relative, detection *found)
 {
     bool letterbox = false;
-    last = amp_session_yolo(l.output, &letterbox);
-    if (!last)
+    const struct amp_yolo_desc *y = amp_session_yolo(l.output, &letterbox);
+    last.own_rules = y;
+    if (!y)
         return AMP_REAL(get_yolo_detections)(l, w, h, net_w, net_h, thresh, map, relative, found);
     /* Of a batch of two the second is the picture's mirror image. Darknet averages both before it
      * looks for boxes; asked for none, it only averages. */
     if (l.batch == 2)
         AMP_REAL(get_yolo_detections)(l, w, h, net_w, net_h, INFINITY, map, relative, found);
-    struct amp_yolo_output head = output_of(&l, last, net_w, net_h);
+    last.kind = kinds[y->nms_kind];
+    last.beta = y->beta_nms;
+    struct amp_yolo_output head = output_of(&l, y, net_w, net_h);
     struct amp_yolo_picture picture = {w, h, letterbox};
     return give_boxes(&head, &picture, thresh, relative, found);
 }
 
 /* ---- suppression ---- */
 
-static const enum amp_nms_kind kinds[] = {[AMP_BOX_NMS_DEFAULT] = AMP_NMS_DEFAULT,
-                                          [AMP_BOX_NMS_GREEDY] = AMP_NMS_GREEDY,
-                                          [AMP_BOX_NMS_DIOU] = AMP_NMS_DIOU};
-
-void amp_boxes_nms_sort(detection *found, int n, int classes, float thresh)
+bool amp_boxes_suppress(detection *found, int n, int classes, float thresh)
 {
     char err[200];
-    if (!last) {
-        AMP_REAL(do_nms_sort)(found, n, classes, thresh);
-        return;
-    }
-    struct amp_nms nms = {kinds[last->nms_kind], thresh, last->beta_nms};
+    if (!last.own_rules) return false;
+    struct amp_nms nms = {last.kind, thresh, last.beta};
     struct amp_nms_row *rows = amp_allocate((size_t)n, sizeof *rows);
     detection *sorted = amp_allocate((size_t)n, sizeof *sorted);
     int *order = amp_allocate((size_t)n, sizeof *order);
@@ -121,4 +125,5 @@ void amp_boxes_nms_sort(detection *found, int n, int classes, float thresh)
     free(rows);
     free(sorted);
     free(order);
+    return true;
 }

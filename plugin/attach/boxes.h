@@ -14,6 +14,8 @@ image amp_boxes_letterbox(image picture, int w, int h);
 void amp_boxes_letterbox_into(image picture, int w, int h, image boxed);
 int amp_boxes_of_yolo(layer, int w, int h, int net_w, int net_h, float thresh, int *map,
                       int relative, detection *);
-void amp_boxes_nms_sort(detection *, int n, int classes, float thresh);
+/* For do_nms_sort and do_nms_obj, both of which suppress class by class there. False: the boxes are
+ * a stock network's. */
+bool amp_boxes_suppress(detection *, int n, int classes, float thresh);
 
 #endif

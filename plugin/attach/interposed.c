@@ -338,7 +338,15 @@ AMP_INTERPOSE(int, get_yolo_detections,
 
 AMP_INTERPOSE(void, do_nms_sort, (detection * found, int n, int classes, float thresh))
 {
-    amp_boxes_nms_sort(found, n, classes, thresh);
+    if (!amp_boxes_suppress(found, n, classes, thresh))
+        AMP_REAL(do_nms_sort)(found, n, classes, thresh);
+}
+
+/* detector demo and recall call this one. */
+AMP_INTERPOSE(void, do_nms_obj, (detection * found, int n, int classes, float thresh))
+{
+    if (!amp_boxes_suppress(found, n, classes, thresh))
+        AMP_REAL(do_nms_obj)(found, n, classes, thresh);
 }
 
 /* Trainers end while the next batch is being loaded, and free the names that its threads draw

@@ -28,6 +28,7 @@
     X(activate_array)                                                                              \
     X(backward_connected_layer)                                                                    \
     X(backward_convolutional_layer)                                                                \
+    X(do_nms_obj)                                                                                  \
     X(do_nms_sort)                                                                                 \
     X(file_error)                                                                                  \
     X(forward_connected_layer)                                                                     \

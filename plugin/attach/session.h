@@ -66,6 +66,8 @@ struct amp_session {
     struct amp_saved *saved;  /* per layer */
     network view;             /* the network as the last hook got it */
     bool observed;            /* a pass of amp_pass runs: nobody is training */
+    bool measures;            /* parsed from a cfg in memory: a command's own network, beside or in
+                                 place of a trained one */
     bool unkept;              /* what is trained is for measuring (amp_train_unkept) */
     bool told_notes;          /* the notes on convolutions have been printed */
     bool told_products;       /* so has that those of recurrent layers are not ours */

@@ -60,9 +60,18 @@ static void change_keys(struct changes *c, int section)
     }
 }
 
-static void change_for_stock(struct changes *c, const struct amp_net_desc *net,
-                             char (*sections)[SECTION_SIZE])
+/* Darknet would divide it to nothing where it is below the subdivisions. */
+static void change_batch(struct changes *c, const struct amp_net_desc *net, char text[20])
 {
+    int steps = net->time_steps > 1 ? net->time_steps : 1;
+    snprintf(text, 20, "%d", net->batch / steps * net->subdivisions);
+    if (amp_net_int(c->cfg, "batch") != atoi(text)) change(c, 0, "batch", text);
+}
+
+static void change_for_stock(struct changes *c, const struct amp_net_desc *net,
+                             char (*sections)[SECTION_SIZE], char batch[20])
+{
+    change_batch(c, net, batch);
     change_keys(c, 0);
     for (int i = 0; i < net->n; i++) {
         if (!stands_in(&net->layers[i])) {
@@ -77,15 +86,15 @@ static void change_for_stock(struct changes *c, const struct amp_net_desc *net,
 char *amp_stand_in_cfg(const struct amp_session *s, char *file, int subdivisions,
                        struct amp_cfg_variant *variant)
 {
-    char number[20], err[700];
-    size_t most = 1;
+    char number[20], batch[20], err[700];
+    size_t most = 2;
     for (int i = 0; i < s->cfg->n_sections; i++)
         most += (size_t)s->cfg->sections[i].n_entries + 1;
     struct changes c = {.cfg = s->cfg, .keys = amp_allocate(most, sizeof *c.keys)};
     char(*sections)[SECTION_SIZE] = amp_allocate((size_t)s->desc->n, sizeof *sections);
     snprintf(number, sizeof number, "%d", subdivisions);
     if (subdivisions) change(&c, 0, "subdivisions", number);
-    if (s->desc->dialect != AMP_DIALECT_STOCK) change_for_stock(&c, s->desc, sections);
+    if (s->desc->dialect != AMP_DIALECT_STOCK) change_for_stock(&c, s->desc, sections, batch);
     if (c.n && amp_cfg_variant_open(variant, s->cfg, c.keys, c.n, err, sizeof err)) amp_fail(err);
     free(c.keys);
     free(sections);

@@ -71,10 +71,11 @@ def main():
                 place = words.index("t.cfg") + 1
                 after, again = stop(folder, trainer, (*words[:place], file, *words[place:]), signal.SIGTERM)
                 assert after > before and again == file, (before, after, again)
-                # Weights of another run stay.
+                # Weights of another run stay, unless the trainer has come to a backup of its own.
                 kept = (folder / file).read_bytes()
-                _, other = stop(folder, trainer, words, signal.SIGINT)
-                assert other.endswith("/t_stopped.backup") and (folder / file).read_bytes() == kept, other
+                iterations, other = stop(folder, trainer, words, signal.SIGINT)
+                stays = other.endswith("/t_stopped.backup") and (folder / file).read_bytes() == kept
+                assert stays or iterations >= 100, other
 
 
 main()

@@ -446,7 +446,10 @@ image **amp_images_of_letters(void)
     find_folder(folder);
     image **alphabet = calloc(SIZES, sizeof(*alphabet));
     for (int size = 0; alphabet && size < SIZES; size++) {
-        alphabet[size] = calloc(END + 1, sizeof(image));
+        /* Darknet takes a name's bytes for indices, as char: those of other letters are negative.
+         */
+        image *letters = calloc(UCHAR_MAX + 1, sizeof(image));
+        alphabet[size] = letters ? letters - CHAR_MIN : NULL;
         for (int letter = FIRST; alphabet[size] && letter < END; letter++) {
             alphabet[size][letter] = load_glyph(folder, letter, size);
         }

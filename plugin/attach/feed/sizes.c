@@ -9,7 +9,7 @@
 static const struct amp_yolo_desc *rules_of(const struct amp_session *s)
 {
     const struct amp_yolo_desc *y = &s->desc->layers[s->desc->n - 1].loss.yolo;
-    return y->own_rules && y->random > 0 ? y : NULL;
+    return !s->measures && y->own_rules && y->random > 0 ? y : NULL;
 }
 
 static int next(void *user)
@@ -19,7 +19,7 @@ static int next(void *user)
 }
 
 /* The largest size comes first, so that memory ends at once if it does, and last, for the weights
- * that are kept. A run that is resumed draws what the unbroken one draws there. */
+ * that are kept. A run that is resumed where a size is drawn draws what the unbroken one does. */
 enum { LAST_ITERATIONS = 100 };
 static bool is_largest(const struct amp_session *s)
 {
