@@ -163,7 +163,10 @@ int amp_fork_words_settle(int argc, char **argv)
         argv[n] = NULL;
     }
     if (*s.left_out && !amp_launch_read(getenv).rank)
-        fprintf(stderr, "darknet-amp: left out, without a meaning here: %s\n", s.left_out);
+        fprintf(stderr, "darknet-amp: left out, without a meaning here: %s%s\n", s.left_out,
+                strstr(s.left_out, "-letter_box") ? " (letter_box=1 under [net] keeps the aspect "
+                                                    "of pictures, which are stretched else)"
+                                                  : "");
     free(s.words);
     free(s.last);
     return n;
