@@ -5,6 +5,7 @@
 
 #define _GNU_SOURCE
 #include "darknet_commands.h"
+#include "map.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -135,11 +136,22 @@ static void check_word(struct check *c, const char *kind, const char *word)
     if (!strcmp(kind, "NUMBER") || !strcmp(kind, "TIMES")) check_number(c, kind, word, 0, INT_MAX);
 }
 
+/* Commands of one word (partial, oneoff ...) take weights apart or put them into another net. */
+static void check_weights(struct check *c)
+{
+    char err[2 * PATH_MAX];
+    const char *path = amp_darknet_file(c->line, "WEIGHTS");
+    bool runs = c->line->command->words[1] && c->k.net;
+    if (!runs || !path || !*path || amp_file_unreadable(path)) return;
+    if (amp_map_check_weights(path, c->k.net, stderr, err, sizeof err)) FAULT(c, "%s", err);
+}
+
 static void check_words(struct check *c)
 {
     const char *out = amp_darknet_option(c->line, "-out");
     for (int i = 0; i < c->line->n; i++)
         check_word(c, c->line->kind[i], c->line->file[i]);
+    check_weights(c);
     if (strstr(c->line->command->files, "VIDEO"))
         check_video(c, amp_darknet_file(c->line, "VIDEO"));
     if (!strcmp(c->line->command->words[0], "art")) check_video(c, NULL);

@@ -363,17 +363,23 @@ static void check_heads(struct checker *k)
 /* ---- weights ---- */
 
 /* Weights that end between layers are what Darknet calls partial; it loads them without a word. */
-static void check_weights(struct checker *k, const char *path)
+int amp_map_check_weights(const char *path, const struct amp_net_desc *net, FILE *log, char *err,
+                          size_t err_size)
 {
-    char err[2 * PATH_MAX];
     struct amp_weights_info info;
-    if (amp_weights_check(path, k->net, &info, err, sizeof err))
-        fault(k, "%s", err);
-    else if (info.layers_found < info.layers)
-        fprintf(k->log,
+    if (amp_weights_check(path, net, &info, err, err_size)) return -1;
+    if (info.layers_found < info.layers)
+        fprintf(log,
                 "warning: weights file %s ends before layer %d: %d of %d layers with weights are "
                 "loaded, the others are random\n",
                 path, info.first_absent, info.layers_found, info.layers);
+    return 0;
+}
+
+static void check_weights(struct checker *k, const char *path)
+{
+    char err[2 * PATH_MAX];
+    if (amp_map_check_weights(path, k->net, k->log, err, sizeof err)) fault(k, "%s", err);
 }
 
 int amp_map_check_network(const char *cfg_path, const char *weights_path,

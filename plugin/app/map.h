@@ -22,6 +22,8 @@
  *            head for each class of the labels (Darknet reads that many). Labels then name classes
  *            0 .. AMP_MAP_CLASSES - 1, and `classes` and `names` are those of the head. */
 
+struct amp_net_desc;
+
 #define AMP_MAP_CLASSES 200
 
 struct amp_eval_set {
@@ -58,6 +60,11 @@ const char *amp_eval_set_class_name(const struct amp_eval_set *set, int class_id
  * only there it computes trees right. */
 int amp_map_check_network(const char *cfg_path, const char *weights_path,
                           const struct amp_eval_set *set, bool on_gpu, FILE *log);
+
+/* Whether a weights file is this net's. One that ends between layers is, with a line in log. 0, or
+ * -1 with text in err. */
+int amp_map_check_weights(const char *path, const struct amp_net_desc *, FILE *log, char *err,
+                          size_t err_size);
 
 /* ---- map_report.c: the result as a table and as JSON, and the bootstrap: mAP of random drawings
  * of as many images, with replacement ---- */

@@ -74,6 +74,8 @@ def check_refused(folder):
     weights = "toy.weights"
     cases = (
         (None, ("detector", "test", "toy.data", "toy.cfg", "none.weights", "image000.png"), ["none.weights: No such file"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", "image000.png", "image000.png"),
+         ["weights file image000.png", "another network"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "none.png"), ["none.png: No such file"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "toy.cfg"), ["toy.cfg", "cannot be read or decoded"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "none/a"), ["none/: No such file"]),
