@@ -136,27 +136,82 @@ static void check_word(struct check *c, const char *kind, const char *word)
     if (!strcmp(kind, "NUMBER") || !strcmp(kind, "TIMES")) check_number(c, kind, word, 0, INT_MAX);
 }
 
-/* Commands of one word (partial, oneoff ...) take weights apart or put them into another net. */
-static void check_weights(struct check *c)
-{
-    char err[2 * PATH_MAX];
-    const char *path = amp_darknet_file(c->line, "WEIGHTS");
-    bool runs = c->line->command->words[1] && c->k.net;
-    if (!runs || !path || !*path || amp_file_unreadable(path)) return;
-    if (amp_map_check_weights(path, c->k.net, stderr, err, sizeof err)) FAULT(c, "%s", err);
-}
-
 static void check_words(struct check *c)
 {
     const char *out = amp_darknet_option(c->line, "-out");
     for (int i = 0; i < c->line->n; i++)
         check_word(c, c->line->kind[i], c->line->file[i]);
-    check_weights(c);
     if (strstr(c->line->command->files, "VIDEO"))
         check_video(c, amp_darknet_file(c->line, "VIDEO"));
     if (!strcmp(c->line->command->words[0], "art")) check_video(c, NULL);
     /* Of detector valid it is the beginning of a name in results=. */
     if (out && !takes(c, AMP_RESULTS)) check_output(c, out);
+}
+
+/* ---- weights ---- */
+
+/* Darknet loads other networks' files without a word. What is no layer of a whole network's file
+ * may still be right for a command that takes parts of networks. */
+static void check_weights_fit(struct check *c, const char *path, const struct amp_net_desc *net)
+{
+    char why[2 * PATH_MAX];
+    bool faulty = amp_map_check_weights(path, net, stderr, why, sizeof why);
+    if (faulty && takes(c, AMP_PARTS))
+        fprintf(stderr, "warning: %s\n", why);
+    else if (faulty)
+        FAULT(c, "%s", why);
+}
+
+/* A second cfg: only the first is kept. */
+static void check_weights_of(struct check *c, const char *cfg, const char *path)
+{
+    char err[2 * PATH_MAX];
+    struct amp_checker other = {.infers = true, .err = err, .err_size = sizeof err};
+    if (amp_file_unreadable(cfg)) return; /* it has been told */
+    amp_checker_read(&other, NULL, cfg);
+    if (other.failed)
+        FAULT(c, "%s", err);
+    else
+        check_weights_fit(c, path, other.net);
+    amp_checker_end(&other);
+}
+
+/* Darknet's oneoff takes the last layer but one for 11921 filters of 1x1 while it loads, from the
+ * sixth filter on, whatever the cfg says. */
+static void check_oneoff(struct check *c, const char *path)
+{
+    enum { LOADED = 11921, SKIPPED = 5 };
+    struct amp_net_desc *net = c->k.net;
+    struct amp_layer_desc *l = net->n > 1 ? &net->layers[net->n - 2] : net->layers;
+    int filters = l->filters;
+    if (net->n < 2 || l->type != AMP_CONVOLUTIONAL || l->size != 1 || l->groups != 1 ||
+        filters < LOADED + SKIPPED) {
+        FAULT(c,
+              "%s:%d: oneoff needs a [convolutional] of size=1 with at least %d filters as the "
+              "last layer but one: Darknet loads %d there, beyond the end of a smaller one",
+              c->k.cfg->path, l->line, LOADED + SKIPPED, LOADED);
+        return;
+    }
+    l->filters = LOADED;
+    check_weights_fit(c, path, net);
+    l->filters = filters;
+}
+
+/* Each file is of the cfg before it; an empty name is none. */
+static void check_weights(struct check *c)
+{
+    const char *cfg = NULL, *first = amp_darknet_file(c->line, "CFG");
+    for (int i = 0; i < c->line->n; i++) {
+        const char *path = c->line->file[i];
+        if (!strcmp(c->line->kind[i], "CFG")) cfg = path;
+        if (strcmp(c->line->kind[i], "WEIGHTS") || !*path || amp_file_unreadable(path)) continue;
+        if (cfg != first)
+            check_weights_of(c, cfg, path);
+        else if (c->k.net && !strcmp(c->line->command->words[0], "oneoff"))
+            check_oneoff(c, path);
+        else if (c->k.net)
+            check_weights_fit(c, path, c->k.net);
+    }
 }
 
 /* ---- what the table says it needs ---- */
@@ -422,6 +477,7 @@ static bool check_others(struct check *c)
     if (cfg) amp_checker_read(&c->k, data, cfg);
     c->data = c->k.data ? &c->k.data->sections[0] : NULL;
     check_words(c);
+    check_weights(c);
     if (c->k.net) check_inputs(c);
     if (c->k.net) check_head(c, d->classes);
     if (c->data) check_data(c);

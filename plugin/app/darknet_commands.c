@@ -49,7 +49,8 @@ enum { /* for short lines */
        GPU_ONLY = AMP_GPU_ONLY,
        READS_TEXT = AMP_READS_TEXT,
        ONE_IMAGE = AMP_ONE_IMAGE,
-       FLIPS = AMP_FLIPS
+       FLIPS = AMP_FLIPS,
+       PARTS = AMP_PARTS
 };
 
 /* `detector train` and `map` are ours and only listed. `regressor test` takes its files as the
@@ -158,8 +159,8 @@ static const struct amp_darknet_command table[] = {
     {{"normalize", NULL}, "CFG WEIGHTS OUT", .options = ""},
     {{"rescale", NULL}, "CFG WEIGHTS OUT", .options = ""},
     {{"oneoff", NULL}, "CFG WEIGHTS OUT", .options = ""},
-    {{"oneoff2", NULL}, "CFG WEIGHTS OUT LAYERS", .options = ""},
-    {{"partial", NULL}, "CFG WEIGHTS OUT LAYERS", .options = ""},
+    {{"oneoff2", NULL}, "CFG WEIGHTS OUT LAYERS", "", .takes = PARTS},
+    {{"partial", NULL}, "CFG WEIGHTS OUT LAYERS", "", .takes = PARTS},
     {{"statistics", NULL}, "CFG WEIGHTS", .options = ""},
     {{"print", NULL}, "CFG WEIGHTS LAYER", .options = ""},
     {{"visualize", NULL}, "CFG [WEIGHTS]", .options = ""},

@@ -23,7 +23,8 @@ enum {
     AMP_GPU_ONLY = 1 << 8,   /* does nothing in a build for CPUs */
     AMP_READS_TEXT = 1 << 9, /* feeds the bytes of its standard input to the network */
     AMP_ONE_IMAGE = 1 << 10, /* feeds one image, or byte, whatever the cfg's batch is */
-    AMP_FLIPS = 1 << 11      /* feeds two images */
+    AMP_FLIPS = 1 << 11,     /* feeds two images */
+    AMP_PARTS = 1 << 12      /* loads some layers of another network's file on purpose */
 };
 
 struct amp_darknet_command {

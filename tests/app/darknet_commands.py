@@ -5,7 +5,9 @@ usage: darknet_commands.py DARKNET
 """
 
 import os
+import random
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,20 @@ filters=2
 
 [avgpool]
 [softmax]
+"""
+# Darknet's oneoff loads 11921 filters into a layer of more.
+ONEOFF = """[net]
+batch=1
+width=2
+height=2
+channels=3
+{key}
+
+[convolutional]
+filters=11928
+activation=linear
+
+[cost]
 """
 # First words of Darknet's main (examples/darknet.c) that stand for several commands.
 GROUPS = ("detector", "classifier", "regressor", "segmenter", "isegmenter", "yolo", "coco", "rnn", "tag", "super",
@@ -74,8 +90,6 @@ def check_refused(folder):
     weights = "toy.weights"
     cases = (
         (None, ("detector", "test", "toy.data", "toy.cfg", "none.weights", "image000.png"), ["none.weights: No such file"]),
-        (None, ("detector", "test", "toy.data", "toy.cfg", "image000.png", "image000.png"),
-         ["weights file image000.png", "another network"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "none.png"), ["none.png: No such file"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "toy.cfg"), ["toy.cfg", "cannot be read or decoded"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "none/a"), ["none/: No such file"]),
@@ -106,6 +120,15 @@ def check_refused(folder):
         (None, ("rnn", "generate", "c.cfg", "-seed", "caf\u00e9"), ["-seed: a character that is not ASCII"]),
         (None, ("print", "toy.cfg", weights, "99"), ["LAYER 99: allowed: a whole number from 0"]),
         (None, ("average", "toy.cfg", "none/out.weights", weights), ["none/: No such file"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", "image000.png", "image000.png"),
+         ["weights file image000.png", "another network"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", "other.weights", "image000.png"), ["other.weights: 4 bytes are left"]),
+        (None, ("classifier", "predict", "c.data", "c.cfg", "c.cfg", "image000.png"), ["weights file c.cfg: ", "belongs to another network"]),
+        (None, ("classifier", "valid", "c.data", "c.cfg", weights), ["toy.weights: ", "belongs to another network"]),
+        (None, ("average", "toy.cfg", "out.weights", weights, "other.weights"), ["other.weights: 4 bytes are left"]),
+        (None, ("go", "self", "toy.cfg", weights, "c.cfg", weights), ["toy.weights: ", "belongs to another network"]),
+        (None, ("statistics", "toy.cfg", "other.weights"), ["other.weights: 4 bytes are left"]),
+        (None, ("oneoff", "toy.cfg", weights, "out.weights"), ["toy.cfg:", "oneoff needs a [convolutional]", "11926 filters"]),
         (None, ("imtest", "none.png"), ["none.png: No such file"]),
         (None, ("classifier", "trian", "c.data", "c.cfg"), ["did you mean classifier train?"]),
         (None, ("frobnicate",), ['unknown command "frobnicate"']),
@@ -141,16 +164,35 @@ def check_right(folder):
     assert (folder / "part.weights").stat().st_size < (folder / "mean.weights").stat().st_size
 
 
+def check_parts(folder):
+    """Weights that end between layers are loaded with a warning, and so is what `partial` takes from other nets; oneoff
+    writes the same with mixed precision."""
+    for weights, words in (("part.weights", ("statistics", "toy.cfg", "part.weights")),
+                           ("other.weights", ("partial", "toy.cfg", "other.weights", "out.weights", "1"))):
+        told = run(folder, *words)
+        assert told.returncode == 0 and f"warning: weights file {weights}" in told.stderr, told
+    rng = random.Random(1)
+    floats = [rng.uniform(-1, 1) for _ in range(11921 * 4)]  # biases, then 3 weights of each filter
+    (folder / "one.weights").write_bytes(struct.pack("<3iq%df" % len(floats), 0, 2, 0, 0, *floats))
+    for key in ("", "mixed_precision=1"):
+        (folder / "one.cfg").write_text(ONEOFF.format(key=key))
+        told = run(folder, "oneoff", "one.cfg", "one.weights", f"one{key}.out")
+        assert told.returncode == 0, told
+    assert (folder / "one.out").read_bytes() == (folder / "onemixed_precision=1.out").read_bytes()
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         folder = toyset.make(Path(root) / "set", max_batches=1)
         assert run(folder, "detector", "train", "toy.data", "toy.cfg").returncode == 0
         (folder / "backup/toy_final.weights").rename(folder / "toy.weights")
+        (folder / "other.weights").write_bytes((folder / "toy.weights").read_bytes() + bytes(4))
         (folder / "c.cfg").write_text(CLASSIFIER.format(keys=""))
         (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=toy.names\n")
         check_missing(folder)
         check_refused(folder)
         check_right(folder)
+        check_parts(folder)
 
 
 main()
