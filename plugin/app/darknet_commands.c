@@ -16,16 +16,18 @@ int darknet_main(int argc, char **argv);
 
 /* ---- the table ---- */
 
-#define DETECTOR  "prefix= thresh= hier= c= s= avg= gpus= out= clear fullscreen w= h= fps="
-#define YOLO      "prefix= thresh= c= s= avg="
-#define CLASSIFY  "gpus= c= t= clear"
-#define SEGMENT   "gpus= c= clear display"
-#define CHARACTER "file= seed= len= temp= srand= clear tokenized tokens="
-#define GO        "gpus= clear multi anon iters= resign= cpuct= temp= time="
-#define LSD       "clear display b= file="
+/* Letters behind a = say what Darknet reads there: darknet_line.c. */
+#define DETECTOR  "prefix= thresh=F hier=F c=N s=N avg=P gpus= out= clear fullscreen w=N h=N fps=N"
+#define YOLO      "prefix= thresh=F c=N s=N avg=P"
+#define CLASSIFY  "gpus= c=N t=N clear"
+#define SEGMENT   "gpus= c=N clear display"
+#define CHARACTER "file= seed= len=N temp=F srand=I clear tokenized tokens="
+#define GO        "gpus= clear multi anon iters=N resign=I cpuct=F temp=F time=F"
+#define LSD       "clear display b=N file="
 #define NIGHTMARE                                                                                  \
-    "range= norm= rounds= iters= octaves= zoom= rate= thresh= rotate= momentum= lambda= prefix= "  \
-    "reconstruct smooth="
+    "range=P norm=N rounds=N iters=N octaves=N zoom=F rate=F thresh=F rotate=F momentum=F "        \
+    "lambda=F prefix= "                                                                            \
+    "reconstruct smooth=N"
 #define SAVES " backup=" /* a word of ours: where Darknet has a fixed folder */
 
 #define CIFAR      "data/cifar/cifar-10-batches-bin/"
@@ -66,7 +68,7 @@ static const struct amp_darknet_command table[] = {
     {{"detector", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", DETECTOR, .takes = NAMES},
     {{"detector", "train"}, "DATA CFG [WEIGHTS]", .options = DETECTOR},
     {{"detector", "map"}, "DATA CFG WEIGHTS", .options = DETECTOR},
-    {{"detect", NULL}, "CFG [WEIGHTS] [IMAGE]", "thresh= out= fullscreen", .takes = NAMES,
+    {{"detect", NULL}, "CFG [WEIGHTS] [IMAGE]", "thresh=F out= fullscreen", .takes = NAMES,
      .data = "cfg/coco.data", .hint = "`darknet detector test DATA CFG WEIGHTS` takes another"},
     {{"classifier", "train"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TRAINS},
     {{"classifier", "predict"}, "DATA CFG [WEIGHTS] [IMAGE]", CLASSIFY, .takes = OUTPUTS},
@@ -151,7 +153,7 @@ static const struct amp_darknet_command table[] = {
     {{"lsd", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
     {{"lsd", "color"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
     {{"nightmare", NULL}, "CFG WEIGHTS IMAGE LAYER", .options = NIGHTMARE},
-    {{"art", NULL}, "CFG [WEIGHTS]", .options = "c="},
+    {{"art", NULL}, "CFG [WEIGHTS]", .options = "c=N"},
     {{"average", NULL}, "CFG OUT WEIGHTS [WEIGHTS...]", .options = ""},
     {{"rgbgr", NULL}, "CFG WEIGHTS OUT", .options = ""},
     {{"reset", NULL}, "CFG WEIGHTS OUT", .options = ""},

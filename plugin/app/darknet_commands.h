@@ -30,7 +30,8 @@ enum {
 struct amp_darknet_command {
     const char *words[2]; /* words[1] NULL: the command has one word */
     const char *files;    /* as the usage gives them: "DATA CFG [WEIGHTS]" */
-    const char *options;  /* "thresh= clear": a = stands behind those with a value */
+    const char *options;  /* "thresh=F prefix= clear": a = stands behind those with a value, then:
+                           * F a number, I a whole one, N from 0 on, P from 1 on; else a text */
     unsigned takes;       /* AMP_... */
     const char *needs;    /* fixed files, and folders, which end in a slash */
     const char *hint;     /* what to do where one of those is missing */

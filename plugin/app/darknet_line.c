@@ -4,6 +4,9 @@
 
 #include "darknet_commands.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,18 +31,68 @@ void amp_darknet_print_usage(const struct amp_darknet_command *c, FILE *f)
     fputc('\n', f);
 }
 
-/* ---- which words are files ---- */
+/* ---- options ---- */
+
+/* What stands behind the option's name in the row, "=F" or "" or a blank; NULL: no such option. */
+static const char *find_option(const struct amp_darknet_command *c, const char *word)
+{
+    size_t length = strlen(word) - 1;
+    if (word[0] != '-' || !length) return NULL;
+    for (const char *o = c->options; *o; o += strcspn(o, " "), o += strspn(o, " "))
+        if (!strncmp(o, word + 1, length) && strchr(" =", o[length])) return o + length;
+    return NULL;
+}
 
 /* 0: no such option; 1: one without a value; 2: one with. */
 static int width_of(const struct amp_darknet_command *c, const char *word)
 {
-    size_t length = strlen(word) - 1;
-    if (word[0] != '-' || !length) return 0;
-    for (const char *o = c->options; *o; o += strcspn(o, " "), o += strspn(o, " "))
-        if (!strncmp(o, word + 1, length) && strchr(" =", o[length]))
-            return o[length] == '=' ? 2 : 1;
-    return 0;
+    const char *found = find_option(c, word);
+    return !found ? 0 : *found == '=' ? 2 : 1;
 }
+
+/* The whole text, where Darknet's atof takes what is no number for 0. */
+static bool is_number(const char *text)
+{
+    char *end;
+    double x = strtod(text, &end);
+    return end != text && !*end && isfinite(x);
+}
+
+static bool is_whole(const char *text, long least)
+{
+    char *end;
+    errno = 0;
+    long x = strtol(text, &end, 10);
+    return end != text && !*end && !errno && x >= least && x <= INT_MAX;
+}
+
+/* What the value must be; NULL: it is right. */
+static const char *value_fault(char kind, const char *value)
+{
+    switch (kind) {
+    case 'F':
+        return is_number(value) ? NULL : "a number";
+    case 'I':
+        return is_whole(value, INT_MIN) ? NULL : "a whole number";
+    case 'N':
+        return is_whole(value, 0) ? NULL : "a whole number, at least 0";
+    case 'P':
+        return is_whole(value, 1) ? NULL : "a whole number, at least 1";
+    default:
+        return NULL;
+    }
+}
+
+/* Of main: -i, which every command takes, is the number of a GPU. */
+static int check_value(const struct amp_darknet_command *c, const char *option, const char *value)
+{
+    const char *found = find_option(c, option);
+    const char *why = value_fault(found ? found[1] : 'I', value);
+    if (why) fprintf(stderr, "error: %s %s: allowed: %s\n", option, value, why);
+    return why ? -1 : 0;
+}
+
+/* ---- which words are files ---- */
 
 static int refuse_option(const struct amp_darknet_command *c, const char *word, const char *why)
 {
@@ -57,6 +110,7 @@ static int sort_words(struct amp_darknet_line *l, char **all, int argc, int firs
         bool of_main = !strcmp(all[i], "-nogpu") || (!strcmp(all[i], "-i") && i + 1 < argc);
         int width = of_main ? (all[i][1] == 'i') + 1 : width_of(l->command, all[i]);
         if (i + width > argc) return refuse_option(l->command, all[i], "no value after ");
+        if (width == 2 && check_value(l->command, all[i], all[i + 1])) return -1;
         bool ours = width && !strcmp(all[i], "-backup");
         for (int j = 0; j < (width ? width : 1) && !ours; j++)
             l->argv[l->argc++] = all[i + j];
