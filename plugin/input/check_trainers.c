@@ -12,6 +12,8 @@
 #include <string.h>
 
 #include "checker.h"
+#include "image_files.h"
+#include "masks.h"
 #include "plugin/core/read/lines.h"
 #include "plugin/core/read/named_files.h"
 #include "train_list.h"
@@ -133,25 +135,18 @@ static bool has_values(void *context, const char *image, char *why, size_t size)
     return true;
 }
 
-/* Rows of a class and its runs, "3 20,5,30", which Darknet reads into a buffer without a look at
- * their length. */
+/* Darknet draws the runs into an image of this one's size. */
 static bool has_mask(void *context, const char *image, char *why, size_t size)
 {
-    enum { ROOM = 32788 };
     const struct check *c = context;
-    char runs[ROOM + 1], text[120];
-    int id, found;
+    char text[300];
+    int w, h;
     FILE *file = open_truths(image, of_masks, why, size);
     if (!file) return false;
-    while ((found = fscanf(file, "%d %32788s", &id, runs)) == 2) {
-        snprintf(text, sizeof text, "class %d; allowed: 0 to %d", id, c->classes - 1);
-        if (id < 0 || id >= c->classes) return refuse(file, why, size, text);
-        if (strlen(runs) >= ROOM)
-            return refuse(file, why, size,
-                          "a mask of more than 32787 characters: Darknet has no "
-                          "room for it");
-    }
-    if (found != EOF) return refuse(file, why, size, "has a line that is not `class run,run,...`");
+    bool known = amp_image_file_size(image, &w, &h);
+    uint64_t pixels = known ? (uint64_t)w * (uint64_t)h : UINT64_MAX;
+    if (!amp_masks_check(file, c->classes, pixels, text, sizeof text))
+        return refuse(file, why, size, text);
     fclose(file);
     return true;
 }

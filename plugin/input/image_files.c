@@ -87,27 +87,43 @@ static const char *bytes_fault(const unsigned char *x, size_t n)
 
 #define CUT "is a JPEG that ends before its pixels begin: it was not copied to its end"
 
-/* Walks the segments up to the pixels. Rubbish between them is the decoder's business. */
-static const char *jpeg_fault(int fd, off_t size)
+/* C0 to CF but for tables of Huffman and arithmetic coding and JPG's own. */
+static bool is_frame(unsigned char mark)
 {
+    return (mark & 0xf0) == 0xc0 && mark != 0xc4 && mark != 0xc8 && mark != 0xcc;
+}
+
+/* Walks the segments up to the pixels. Rubbish between them is the decoder's business. frame: place
+ * of the segment that says the size, 0 without one. */
+static const char *jpeg_fault(int fd, off_t size, off_t *frame)
+{
+    *frame = 0;
     unsigned char x[4];
     for (off_t at = 2;;) {
         if (at + 4 > size || pread(fd, x, 4, at) != 4) return CUT;
         if (x[0] != 0xff || x[1] == 0xda) return NULL;
+        if (is_frame(x[1])) *frame = at;
         bool alone = x[1] == 0xff || x[1] == 0x01 || (x[1] & 0xf8) == 0xd0;
         at += x[1] == 0xff ? 1 : alone ? 2 : 2 + (x[2] << 8) + x[3];
     }
 }
 
+/* ---- a file ---- */
+
+static bool is_jpeg(const unsigned char *x, ssize_t n)
+{
+    return n >= 2 && x[0] == 0xff && x[1] == 0xd8;
+}
+
 static const char *look(int fd, off_t size)
 {
     unsigned char x[FIRST];
+    off_t frame;
     if (!size) return "is empty (0 bytes)";
     ssize_t n = pread(fd, x, sizeof x, 0);
     if (n < 0) return strerror(errno);
     const char *why = bytes_fault(x, (size_t)n);
-    bool is_jpeg = !why && n >= 2 && x[0] == 0xff && x[1] == 0xd8;
-    return is_jpeg ? jpeg_fault(fd, size) : why;
+    return !why && is_jpeg(x, n) ? jpeg_fault(fd, size, &frame) : why;
 }
 
 /* stat comes first: opening a pipe would wait. */
@@ -127,6 +143,44 @@ const char *amp_image_file_fault(const char *path)
 {
     struct stat info;
     return stat(path, &info) ? strerror(errno) : fault_of(path, &info);
+}
+
+/* ---- its size ---- */
+
+/* Big-endian, of so many bytes. */
+static int number_at(const unsigned char *x, int bytes)
+{
+    uint32_t n = 0;
+    for (int i = 0; i < bytes; i++)
+        n = n << 8 | x[i];
+    return n <= INT_MAX ? (int)n : 0;
+}
+
+static bool size_of(int fd, off_t length, int *w, int *h)
+{
+    unsigned char x[FIRST];
+    off_t frame;
+    ssize_t n = pread(fd, x, sizeof x, 0);
+    *w = *h = 0;
+    if (n >= 24 && !memcmp(x, "\x89PNG\r\n\x1A\n", 8)) {
+        *w = number_at(x + 16, 4);
+        *h = number_at(x + 20, 4);
+    } else if (is_jpeg(x, n) && !jpeg_fault(fd, length, &frame) && frame &&
+               pread(fd, x, 9, frame) == 9) {
+        *h = number_at(x + 5, 2);
+        *w = number_at(x + 7, 2);
+    }
+    return *w && *h;
+}
+
+bool amp_image_file_size(const char *path, int *w, int *h)
+{
+    struct stat info;
+    if (stat(path, &info) || !S_ISREG(info.st_mode)) return false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool known = fd >= 0 && size_of(fd, info.st_size, w, h);
+    if (fd >= 0) close(fd);
+    return known;
 }
 
 /* ---- files that were found good ---- */

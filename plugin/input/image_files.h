@@ -11,6 +11,10 @@
  * subject is the file ("is an HTML or XML page"). */
 const char *amp_image_file_fault(const char *path);
 
+/* True, and the size in pixels, where the header of a JPEG or PNG says it; of a picture that is
+ * turned by its EXIF data, w and h are those before. */
+bool amp_image_file_size(const char *path, int *w, int *h);
+
 /* ---- files that were found good ----
  *
  * One file holds a number for each image: a hash of its whole path, size, time of change and inode.
