@@ -1,5 +1,5 @@
 /* Linked into libdarknet.so with --wrap: Darknet does not look whether it got the memory that it
- * asks for. Where the plugin is in the process it is told (plugin/attach/ending.c); without it
+ * asks for. Where the plugin is in the process it is told (plugin/attach/no_memory.c); without it
  * nothing changes. */
 #include <stddef.h>
 

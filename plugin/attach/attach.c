@@ -11,6 +11,8 @@
 
 #include "attach.h"
 
+#include "ending.h"
+#include "no_memory.h"
 #include "amp.h"
 #include "plugin/attach/feed/batches.h"
 #include "device.h"

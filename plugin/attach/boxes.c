@@ -3,7 +3,7 @@
  * suppressed. */
 #include "boxes.h"
 
-#include "ending.h"
+#include "fail.h"
 #include "interposed.h"
 #include "session.h"
 #include "plugin/boxes/boxes.h"

@@ -7,7 +7,7 @@
 
 #include "device.h"
 
-#include "ending.h"
+#include "fail.h"
 #include "interposed.h"
 #include "session.h"
 #include "amp_observe.h"

@@ -8,6 +8,7 @@
 
 #include "hooks.h"
 
+#include "ending.h"
 #include "amp.h"
 #include "plugin/attach/feed/batches.h"
 #include "device.h"

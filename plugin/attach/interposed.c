@@ -16,6 +16,8 @@
 #include "device.h"
 #include "device_memory.h"
 #include "ending.h"
+#include "fail.h"
+#include "no_memory.h"
 #include "hooks.h"
 #include "plugin/attach/feed/images.h"
 #include "native.h"

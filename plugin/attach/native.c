@@ -8,7 +8,7 @@
 #include "native.h"
 
 #include "device.h"
-#include "ending.h"
+#include "fail.h"
 #include "interposed.h"
 
 #include "activations.h"

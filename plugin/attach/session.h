@@ -4,7 +4,7 @@
 #ifndef AMP_SESSION_H
 #define AMP_SESSION_H
 
-#include "ending.h"
+#include "fail.h"
 #include "native.h"
 #include "darknet.h"
 #include "plugin/core/engine/kept.h"

@@ -50,7 +50,7 @@ const char *cudaGetErrorString(cudaError_t status)
     return status == cudaErrorMemoryAllocation ? "out of memory" : "another error";
 }
 
-/* ---- in place of ending.c ---- */
+/* ---- in place of fail.c ---- */
 
 void amp_fail(const char *message)
 {

@@ -13,6 +13,7 @@
 #include "crops.h"
 #include "detection.h"
 #include "images.h"
+#include "plugin/attach/ending.h"
 #include "plugin/attach/interposed.h"
 #include "loader.h"
 #include "plugin/core/host.h"

@@ -2,7 +2,7 @@
  * picture's cut and the order of its labels. It must not know how a cut is drawn or computed. */
 #include "crops.h"
 
-#include "plugin/attach/ending.h"
+#include "plugin/attach/fail.h"
 #include "plugin/attach/interposed.h"
 #include "plugin/core/read/label_path.h"
 #include "images.h"

@@ -2,7 +2,7 @@
  * Darknet's load_data_detection. It must not know how an image is decoded or placed. */
 #include "detection.h"
 
-#include "plugin/attach/ending.h"
+#include "plugin/attach/fail.h"
 #include "images.h"
 #include "plugin/attach/interposed.h"
 #include "plugin/images/place.h"

@@ -11,6 +11,8 @@
 
 #include "amp.h"
 #include "plugin/attach/ending.h"
+#include "plugin/attach/fail.h"
+#include "plugin/attach/no_memory.h"
 #include "plugin/attach/exceptions.h"
 #include "plugin/attach/interposed.h"
 

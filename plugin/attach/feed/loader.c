@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-#include "plugin/attach/ending.h"
+#include "plugin/attach/fail.h"
 #include "plugin/core/host.h"
 #include "plugin/spread/group.h"
 

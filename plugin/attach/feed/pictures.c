@@ -2,7 +2,7 @@
 #include "pictures.h"
 
 #include "images.h"
-#include "plugin/attach/ending.h"
+#include "plugin/attach/fail.h"
 #include "plugin/attach/interposed.h"
 
 #include <math.h>

@@ -8,7 +8,7 @@
 
 #include "staging.h"
 
-#include "plugin/attach/ending.h"
+#include "plugin/attach/fail.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>

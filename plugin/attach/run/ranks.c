@@ -69,7 +69,7 @@ static void save_for_all(const char *why)
 {
     if (training) save_session(training, why);
     amp_tell(why);
-    amp_ending_act();
+    amp_act_on_end();
     amp_group_saved();
 }
 
@@ -133,7 +133,7 @@ _Noreturn void amp_ranks_exit(const char *message, int status)
 {
     fflush(stdout);
     if (!amp_group_rank()) fprintf(stderr, "darknet-amp: %s\n", message);
-    amp_ending_act();
+    amp_act_on_end();
     amp_group_leave();
     _exit(status); /* not exit: loader threads are still at work (amp_fail) */
 }
