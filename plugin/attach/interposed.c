@@ -20,6 +20,7 @@
 #include "no_memory.h"
 #include "hooks.h"
 #include "plugin/attach/feed/images.h"
+#include "letters.h"
 #include "native.h"
 #include "products.h"
 #include "plugin/attach/run/ranks.h"
@@ -300,7 +301,7 @@ AMP_INTERPOSE(image, make_image, (int w, int h, int c))
 /* Darknet looks for its letters in one fixed place. */
 AMP_INTERPOSE(image **, load_alphabet, ())
 {
-    return amp_images_of_letters();
+    return amp_letters_load();
 }
 
 /* ---- lists ---- */

@@ -55,7 +55,5 @@ bool amp_images_take_command(int *status);
 void amp_images_miss(const char *file);
 /* make_image. */
 image amp_image_make(int w, int h, int c);
-/* load_alphabet: the letters beside boxes. */
-image **amp_images_of_letters(void);
 
 #endif
