@@ -23,6 +23,7 @@
 #include "rate.h"
 #include "stand_in.h"
 #include "plugin/attach/run/run.h"
+#include "plugin/attach/run/signals.h"
 #include "plugin/attach/feed/seed.h"
 #include "plugin/attach/feed/sizes.h"
 #include "plugin/attach/feed/staging.h"
@@ -191,7 +192,7 @@ static void start_training_state(struct amp_session *s)
     s->step.user = s;
     s->step.divergence.burn_in = s->desc->burn_in;
     s->step.carry_on = s->options.on_divergence == AMP_DIVERGENCE_GOES_ON;
-    amp_ranks_join(s, amp_run_signal, amp_run_save_for_all, amp_give_up);
+    amp_ranks_join(s, amp_signals_asked, amp_run_save_for_all, amp_give_up);
     pthread_once(&once, close_logs_at_exit);
 }
 

@@ -10,26 +10,19 @@
 
 #include "amp.h"
 #include "plugin/attach/feed/batches.h"
+#include "claim.h"
 #include "names.h"
 #include "ranks.h"
 #include "save.h"
+#include "signals.h"
 #include "plugin/attach/interposed.h"
 #include "plugin/core/files/checkpoint.h"
 #include "plugin/spread/group.h"
 
 #include "parser.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
 
 /* ---- where a run saves ----
  * Darknet builds the names in its trainers and tells nobody: the folder is seen when a trainer
@@ -103,187 +96,34 @@ static int place_of_state(const struct amp_session *s, char path[PATH_MAX])
     return amp_run_place(s->cfg->path, s->backup, amp_names_backup_ending(s), path);
 }
 
-/* ---- one process at a time ----
- * Two processes that train cfgs of one name in one folder would overwrite each other's backup and
- * final weights, so the second one is refused. */
-
-/* Address of an abstract socket that stands for folder and name. Such a socket leaves no file in
- * the folder, and goes with the process however that ends. The folder counts by device and inode.
- * Two containers do not see each other's sockets. */
-static socklen_t name_claim(const char *in, const char *base, struct sockaddr_un *name)
-{
-    struct stat info;
-    if (stat(in, &info)) return 0;
-    *name = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int n = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "darknet-amp %llx %llx %.60s",
-                     (unsigned long long)info.st_dev, (unsigned long long)info.st_ino, base);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
-/* Process that holds the claim; 0: unknown. */
-static int holder(const struct sockaddr_un *name, socklen_t length)
-{
-    struct ucred who = {.pid = 0};
-    socklen_t size = sizeof who;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (!connect(fd, (const struct sockaddr *)name, length))
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size);
-    close(fd);
-    return who.pid;
-}
-
-static void claim_name(const struct amp_session *s, const char *in, const char *base)
-{
-    char message[2 * PATH_MAX + 300];
-    struct sockaddr_un name;
-    socklen_t length = name_claim(in, base, &name);
-    if (!length) return; /* no folder: every save will fail, and say so */
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return;
-    if (!bind(fd, (const struct sockaddr *)&name, length) && !listen(fd, 1)) return;
-    bool taken = errno == EADDRINUSE;
-    int pid = holder(&name, length);
-    close(fd);
-    if (!taken || pid == getpid())
-        return; /* another network of this process may have the same cfg */
-    snprintf(message, sizeof message,
-             "%s: process %d is training %s and saves to the same folder, %s: each would overwrite "
-             "the other's weights. Give this run a folder of its own (backup= in the data file)",
-             s->cfg->path, pid, base, in);
-    amp_fail(message);
-}
-
-/* Ends the program if another process trains a cfg of this name in the same folder; else keeps
- * others out until this process ends. */
 static void claim_folder(const struct amp_session *s)
 {
     char in[PATH_MAX];
     copy_folder(in);
     if (!in[0]) return;
     char *base = AMP_USE(basecfg)(s->cfg->path);
-    claim_name(s, in, base);
+    amp_claim_folder(s->cfg->path, in, base);
     free(base);
-}
-
-/* ---- signals ---- */
-
-/* Programs that stop others send two signals at once: `timeout` sends one to the program and one to
- * its process group; systemd sends SIGHUP right behind SIGTERM; a closed terminal sends one beside
- * its shell's. The user asked once, so the pair counts as one. */
-#define SAME_REQUEST_MS 200
-
-static const struct {
-    int number;
-    const char *name;
-} signals[] = {{SIGINT, "SIGINT"},
-               {SIGTERM, "SIGTERM"},
-               {SIGHUP, "SIGHUP"},
-               {SIGPIPE, "SIGPIPE"},
-               {SIGXCPU, "SIGXCPU"}};
-enum { SIGNALS = sizeof signals / sizeof *signals };
-
-/* Guards watched, trained and process: networks may train on several threads. The handlers take no
- * lock; they only use what is atomic. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct amp_session *watched;
-static int trained;   /* how many train; of several, the state of one alone is no use */
-static pid_t process; /* that set the handlers */
-
-static _Atomic int64_t first; /* the first signal: 256 * milliseconds + number; 0: none yet */
-
-/* ---- in a handler: only what is safe there ---- */
-/* Milliseconds. Monotonic: a change of the clock must not turn one request into two. */
-static int64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static int asked(void) /* the number of the signal; 0: none */
-{
-    return (int)(first % 256);
-}
-
-/* SIGPIPE comes again at every write, SIGXCPU every second: neither is a second request. */
-static bool is_second(int number)
-{
-    return number != SIGPIPE && number != SIGXCPU && now() - first / 256 >= SAME_REQUEST_MS;
-}
-
-/* Open MPI's mpirun reads no more of what its processes print (on a pseudoterminal and a pipe) once
- * it ends them: whoever prints would wait until it is killed, and save nothing. So from now on
- * writes do not wait, also the one that does now and is taken up again (SA_RESTART); lines may be
- * lost. Not on the terminal of this process, which a shell shares. */
-static void print_without_waiting(int fd)
-{
-    int flags = fcntl(fd, F_GETFL);
-    if (flags >= 0 && tcgetpgrp(fd) < 0) fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-}
-
-static void say(const char *text)
-{
-    if (amp_group_rank()) return;
-    if (write(2, text, strlen(text)) < 0) return; /* nobody listens */
-}
-
-/* errno is kept, because the thread may be between a failed call and its look at errno. A forked
- * child inherits the handler; its signals are no request to us. */
-static void on_signal(int number)
-{
-    int before = errno;
-    int64_t none = 0;
-    if (getpid() != process) { /* a child that inherited the handler */
-        signal(number, SIG_DFL);
-        raise(number);
-    } else if (atomic_compare_exchange_strong(&first, &none, now() * 256 + number)) {
-        for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO && amp_group_is_on(); fd++)
-            print_without_waiting(fd);
-        say("\ndarknet-amp: told to stop: this iteration is finished first, then saved; a second "
-            "signal ends at once\n");
-    } else if (is_second(number)) {
-        _exit(128 + number);
-    }
-    errno = before;
 }
 
 /* ---- when the signals are ours ---- */
 
-/* Whether the signal has this handler now. A handler with SA_SIGINFO is never one of ours. */
-static bool has_handler(int number, void (*handler)(int))
-{
-    struct sigaction is;
-    return !sigaction(number, NULL, &is) && !(is.sa_flags & SA_SIGINFO) && is.sa_handler == handler;
-}
+/* Guards what follows: networks may train on several threads. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct amp_session *watched;
+static int trained; /* how many train; of several, the state of one alone is no use */
 
-/* SA_RESTART: Darknet checks no read for EINTR. The mask keeps one handler from running in the
- * middle of another. */
-static void take_signals(void)
-{
-    struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&ours.sa_mask);
-    for (int i = 0; i < SIGNALS; i++)
-        sigaddset(&ours.sa_mask, signals[i].number);
-    process = getpid();
-    for (int i = 0; i < SIGNALS; i++)
-        if (has_handler(signals[i].number, SIG_DFL)) sigaction(signals[i].number, &ours, NULL);
-}
-
-/* A signal that came but was not obeyed yet is raised again: it does what it would have done. */
 static void release_signals(void)
 {
     watched = NULL;
-    for (int i = 0; i < SIGNALS; i++)
-        if (has_handler(signals[i].number, on_signal)) signal(signals[i].number, SIG_DFL);
-    if (asked()) raise(asked());
+    amp_signals_release();
 }
 
 void amp_run_watch(struct amp_session *s)
 {
     char path[PATH_MAX];
     pthread_mutex_lock(&lock);
-    /* The write fails instead (ulimit -f), and the save says so. */
-    if (has_handler(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
+    amp_signals_let_writes_fail();
     /* Once per session, before anything is written: two processes must not save to one name. */
     if (!s->trained && !amp_group_rank()) claim_folder(s);
     trained += !s->trained;
@@ -294,7 +134,7 @@ void amp_run_watch(struct amp_session *s)
         release_signals();
     } else if (trained == 1 && !watched && !place_of_state(s, path)) {
         watched = s;
-        take_signals();
+        amp_signals_take();
     }
     pthread_mutex_unlock(&lock);
 }
@@ -303,7 +143,7 @@ void amp_run_take_signals(bool on)
 {
     pthread_mutex_lock(&lock);
     if (on)
-        take_signals();
+        amp_signals_take();
     else
         release_signals();
     pthread_mutex_unlock(&lock);
@@ -338,25 +178,11 @@ static void save(struct amp_session *s, const char *path, bool last)
     fprintf(stderr, "darknet-amp: %s\n", message); /* there will be another save */
 }
 
-/* Every handled signal is in the list, so the last one needs no comparison. */
-const char *amp_run_signal_name(int number)
-{
-    int i = 0;
-    while (i < SIGNALS - 1 && signals[i].number != number)
-        i++;
-    return signals[i].name;
-}
-
-int amp_run_signal(void)
-{
-    return asked();
-}
-
 /* Several processes obey what they have agreed on: one of them may know of a signal already that
  * the others will hear of in the next step. */
 static int to_obey(const struct amp_session *s)
 {
-    return s->step.peers ? amp_ranks_signal(s) : asked();
+    return s->step.peers ? amp_ranks_signal(s) : amp_signals_asked();
 }
 
 void amp_run_obey(struct amp_session *s)
@@ -373,7 +199,7 @@ void amp_run_obey(struct amp_session *s)
     snprintf(message, sizeof message,
              "stopped by %s after iteration %zu. To go on from there, give the same command with "
              "the weights file after the cfg, without -clear: %s %s",
-             amp_run_signal_name(number), iteration, s->cfg->path, path);
+             amp_signals_name(number), iteration, s->cfg->path, path);
     amp_ranks_exit(message, 128 + number);
 }
 

@@ -1,21 +1,14 @@
 /* Ends a run early, with its state saved: after a signal, or when memory ends. What cannot
  * begin, because a cfg or a file is wrong, ends where that is found (amp_fail).
  *
- * Signals: SIGINT, SIGTERM, SIGHUP, SIGPIPE (nobody reads the output any more) and SIGXCPU (a batch
- * system's limit). While a network trains, the running iteration is finished, the state is saved as
- * BACKUP_FOLDER/CFG.backup, and the program ends with status 128 + signal. A second signal ends it
- * at once. Signals within 200 ms of the first, and those that the system repeats, are not a second
- * one.
+ * While a network trains and a signal asks to stop (signals.h), the running iteration is finished,
+ * the state is saved as BACKUP_FOLDER/CFG.backup, and the program ends with status 128 + signal.
  *
- * The handlers are set only if the signal would have ended the program (the program's own handlers
- * and ignored signals stay), while exactly one network trains, and if it is known where to save: in
+ * The handlers are set only while exactly one network trains, and if it is known where to save: in
  * the folder that the program read as the option "backup", else under the last name that ended in
  * .backup. If CFG.backup is another run's file (this run neither loaded nor wrote it), it stays,
  * and the state is saved as CFG_stopped.backup. After the last iteration a signal changes nothing:
- * the final weights are written, and the program ends.
- *
- * From the first training pass on SIGXFSZ (a file larger than allowed) is ignored if it would have
- * ended the program. The write fails instead, and the save reports it. */
+ * the final weights are written, and the program ends. */
 #ifndef AMP_RUN_H
 #define AMP_RUN_H
 
@@ -36,10 +29,6 @@ void amp_run_unwatch(struct amp_session *);
  * the training thread.
  */
 void amp_run_obey(struct amp_session *);
-
-/* The signal that asks this process to stop; 0: none. And a signal's name. */
-int amp_run_signal(void);
-const char *amp_run_signal_name(int number);
 
 /* For networks without a session (stock.c): sets the handlers, or gives back what signals did
  * before. */

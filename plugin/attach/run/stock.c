@@ -1,5 +1,5 @@
 /* Decides how a run without a session obeys a signal. It must not know what a signal's handler does
- * (run.c) or how a file is written whole (save.c). One network trains, on one thread, as in
+ * (signals.c) or how a file is written whole (save.c). One network trains, on one thread, as in
  * Darknet's trainers. */
 
 #include "stock.h"
@@ -11,6 +11,7 @@
 #include "plugin/core/net/weights_file.h"
 #include "ranks.h"
 #include "run.h"
+#include "signals.h"
 
 #include "parser.h"
 
@@ -118,7 +119,7 @@ static void save(network *net, const char *cfg_path, const char *path)
 void amp_stock_obey(network *net)
 {
     char path[PATH_MAX], message[3 * PATH_MAX];
-    int number = net == trains ? amp_run_signal() : 0;
+    int number = net == trains ? amp_signals_asked() : 0;
     /* Between the passes of a step its gradients are in no file. */
     if (!number || *net->seen / (size_t)net->batch % (size_t)net->subdivisions) return;
     struct stock *s = find(net);
@@ -130,6 +131,6 @@ void amp_stock_obey(network *net)
     snprintf(message, sizeof message,
              "stopped by %s after iteration %zu. To go on from there, give the same command with "
              "the weights file after the cfg, without -clear: %s %s",
-             amp_run_signal_name(number), iteration, s->cfg, path);
+             amp_signals_name(number), iteration, s->cfg, path);
     amp_ranks_exit(message, 128 + number);
 }
