@@ -1,7 +1,7 @@
 /* Decides which layer runs our code, in which format it stores and computes, and who contributes to
  * which gradient. It must not know kernels or memory: plan_fuse.c then decides which layers share
- * work, and plan_memory.c where buffers lie. The same net and options always give the same plan.
- * plan_report.c prints it. */
+ * work, plan_memory.c which buffers there are and plan_arena.c where they lie. The same net and
+ * options always give the same plan. plan_report.c prints it. */
 #include "plan.h"
 
 #include <stdarg.h>

@@ -1,10 +1,8 @@
-/* Decides which buffers the layers need, how long each holds data, and where each lies in one block
- * (the arena); and what to advise if there is no room for it. It must not know kernels, and it
- * allocates nothing of a network: graph.c does. */
+/* Decides which buffers the layers need, and how long each holds data. It must not know kernels,
+ * nor where a buffer lies (plan_arena.c), and it allocates nothing of a network: graph.c does. */
 #include "plan.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- storage formats ---- */
@@ -17,97 +15,6 @@ size_t amp_format_bytes(enum amp_format f)
 enum ampk_dtype amp_format_dtype(enum amp_format f)
 {
     return f == AMP_FORMAT_FP16 ? AMPK_FP16 : f == AMP_FORMAT_BF16 ? AMPK_BF16 : AMPK_FP32;
-}
-
-const char *amp_format_name(enum amp_format f)
-{
-    static const char *const names[AMP_FORMATS] = {"FP32 NCHW", "FP32", "FP16", "BF16"};
-    return f < AMP_FORMATS ? names[f] : "none";
-}
-
-const char *amp_compute_name(enum ampk_compute c)
-{
-    static const char *const names[] = {"FP32", "TF32", "FP16", "BF16"};
-    return names[c];
-}
-
-/* ---- the arena ---- */
-
-static int larger_first(const void *a, const void *b)
-{
-    const struct amp_buffer *x = *(struct amp_buffer *const *)a,
-                            *y = *(struct amp_buffer *const *)b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    /* Equal sizes keep their order, so that qsort, which is not stable, gives the same plan
-     * everywhere. */
-    return x < y ? -1 : x > y;
-}
-
-/* Every buffer begins where vectors and devices read fast. */
-static size_t align_up(size_t bytes)
-{
-    return (bytes + AMP_ARENA_ALIGN - 1) / AMP_ARENA_ALIGN * AMP_ARENA_ALIGN;
-}
-
-/* Both ends count: a step may read one buffer and write another. */
-static int meet(int first, int last, int other_first, int other_last)
-{
-    return first <= other_last && other_first <= last;
-}
-
-/* A second life begins in backward, never at step 0. */
-static int alive_together(const struct amp_buffer *a, const struct amp_buffer *b)
-{
-    return meet(a->first, a->last, b->first, b->last) ||
-           (a->again_last && meet(a->again_first, a->again_last, b->first, b->last)) ||
-           (b->again_last && meet(a->first, a->last, b->again_first, b->again_last)) ||
-           (a->again_last && b->again_last &&
-            meet(a->again_first, a->again_last, b->again_first, b->again_last));
-}
-
-/* The lowest gap that is free while b lives. placed: the buffers so far, in order of offset. */
-static size_t lowest_free(struct amp_buffer *const *placed, int n, const struct amp_buffer *b)
-{
-    size_t offset = 0;
-    for (int i = 0; i < n; i++) {
-        if (!alive_together(placed[i], b)) continue;
-        if (offset + b->bytes <= placed[i]->offset) return offset;
-        size_t end = align_up(placed[i]->offset + placed[i]->bytes);
-        if (end > offset) offset = end;
-    }
-    return offset;
-}
-
-/* Few buffers: an insertion is cheaper than sorting again. */
-static void insert_by_offset(struct amp_buffer **placed, int n, struct amp_buffer *b)
-{
-    int i = n;
-    while (i > 0 && placed[i - 1]->offset > b->offset) {
-        placed[i] = placed[i - 1];
-        i--;
-    }
-    placed[i] = b;
-}
-
-size_t amp_arena_place(struct amp_buffer *buffers, int n)
-{
-    if (n == 0) return 0;
-    struct amp_buffer **order = malloc(2 * (size_t)n * sizeof *order);
-    if (!order) return SIZE_MAX;
-    struct amp_buffer **placed = order + n;
-    for (int i = 0; i < n; i++)
-        order[i] = &buffers[i];
-    qsort(order, (size_t)n, sizeof *order, larger_first);
-    size_t total = 0;
-    for (int i = 0; i < n; i++) {
-        struct amp_buffer *b = order[i];
-        b->offset = lowest_free(placed, i, b);
-        insert_by_offset(placed, i, b);
-        size_t end = align_up(b->offset + b->bytes);
-        if (end > total) total = end;
-    }
-    free(order);
-    return total;
 }
 
 /* ---- buffers and their lives ---- */
@@ -428,91 +335,4 @@ size_t amp_plan_kept_bytes(const struct amp_plan *plan, const struct amp_net_des
     if (amp_rules_keep_moments(&plan->rules)) floats += 2 * parameters;
     if (plan->rules.ema_alpha > 0) floats += parameters + statistics;
     return floats * sizeof(float);
-}
-
-/* ---- a network that does not fit ---- */
-
-/* For messages only. */
-static double mib(size_t bytes)
-{
-    return (double)bytes / (1 << 20);
-}
-
-static int largest_layer(const struct amp_net_desc *net)
-{
-    int largest = 0;
-    for (int i = 1; i < net->n; i++)
-        if (net->layers[i].outputs > net->layers[largest].outputs) largest = i;
-    return largest;
-}
-
-/* Bytes that grow with the images of a pass: activations, and the losses' unscaled deltas. */
-static size_t bytes_of_pass(const struct amp_net_desc *net, const struct amp_plan *plan)
-{
-    size_t bytes = plan->arena_bytes;
-    for (int i = 0; i < net->n && plan->train; i++)
-        if (plan->layers[i].loss)
-            bytes += (size_t)net->batch * (size_t)net->layers[i].outputs * sizeof(float);
-    return bytes;
-}
-
-/* Images of a pass that fit beside the gradients. Those take at most 4 bytes per weight twice: in
- * the convolutions, and where the update reads. */
-static int images_that_fit(const struct amp_net_desc *net, const struct amp_plan *plan, size_t left)
-{
-    size_t gradients = 0;
-    for (int i = 0; i < net->n; i++)
-        gradients += net->layers[i].n_weights * 2 * sizeof(float);
-    /* Inference has no gradients. */
-    if (!plan->train) gradients = 0;
-    if (left <= gradients) return 0;
-    double share = (double)(left - gradients) / (double)bytes_of_pass(net, plan);
-    return share < 1 ? (int)(share * net->batch) : net->batch;
-}
-
-/* The fewest subdivisions that divide the step evenly into passes of at most so many images. */
-static int subdivisions_for(int images_of_step, int images_of_pass)
-{
-    int n = 1;
-    while (images_of_step % n || images_of_step / n > images_of_pass)
-        n++;
-    return n;
-}
-
-static void advise(const struct amp_net_desc *net, int fit, char *text, size_t size)
-{
-    int all = net->batch * net->subdivisions;
-    char enough[50];
-    snprintf(enough, sizeof enough, "enough for %d", fit);
-    if (fit >= net->batch) { /* the free memory is in pieces, or somebody else has taken it by now,
-                                or work memory needs it */
-        snprintf(enough, sizeof enough, "which is just too little");
-        fit = net->batch - 1;
-    }
-    if (fit < 1)
-        snprintf(text, size, "too little for one image; lower width and height");
-    else if (net->subdivisions < 1 || net->time_steps > 1)
-        snprintf(text, size, "%s; lower batch", enough);
-    else
-        snprintf(text, size, "%s; set batch=%d, subdivisions=%d", enough, all,
-                 subdivisions_for(all, fit));
-}
-
-void amp_no_memory(const struct amp_net_desc *net, const struct amp_plan *plan, const char *what,
-                   size_t left, char *err, size_t err_size)
-{
-    int i = largest_layer(net);
-    const struct amp_layer_desc *l = &net->layers[i];
-    char advice[200] = "lower batch or raise subdivisions";
-    if (left) advise(net, images_that_fit(net, plan, left), advice, sizeof advice);
-    int n = snprintf(err, err_size,
-                     "no memory for %s (%d images of %dx%d in a pass, %.1f MiB of activations; the "
-                     "largest output is that of layer %d (%s), %dx%dx%d): ",
-                     what, net->batch, net->w, net->h, mib(plan->arena_bytes), i,
-                     amp_layer_type_name(l->type), l->out_w, l->out_h, l->out_c);
-    if (n < 0 || (size_t)n >= err_size) return;
-    if (left)
-        snprintf(err + n, err_size - (size_t)n, "%.1f MiB are free, %s", mib(left), advice);
-    else
-        snprintf(err + n, err_size - (size_t)n, "%s", advice);
 }

@@ -4,6 +4,18 @@
 #include "plan.h"
 #include "plugin/core/read/json.h"
 
+const char *amp_format_name(enum amp_format f)
+{
+    static const char *const names[AMP_FORMATS] = {"FP32 NCHW", "FP32", "FP16", "BF16"};
+    return f < AMP_FORMATS ? names[f] : "none";
+}
+
+const char *amp_compute_name(enum ampk_compute c)
+{
+    static const char *const names[] = {"FP32", "TF32", "FP16", "BF16"};
+    return names[c];
+}
+
 /* Only matrix products compute in reduced precision; every other layer computes in FP32, whatever
  * it stores. */
 static const char *arithmetic(const struct amp_plan_layer *p, const struct amp_layer_desc *l)
