@@ -11,6 +11,7 @@
 #include "ending.h"
 #include "amp.h"
 #include "plugin/attach/feed/batches.h"
+#include "plugin/attach/feed/iterations.h"
 #include "device.h"
 #include "interposed.h"
 #include "rate.h"

@@ -1,7 +1,8 @@
 /* Every function of Darknet and of the C library that the plugin replaces. All of Darknet's entries
  * into the plugin are here, except the layers' hooks (hooks.c). Each says why it is replaced, finds
  * the session or thread that a call means, and calls what decides. Only what is too small for a
- * file is decided here: windows, and networks trained by several threads.
+ * file is decided here: keys that Darknet does not know, lists, and networks trained by several
+ * threads.
  *
  * Where a session is concerned, exit waits until the call has returned (ending.h). */
 
@@ -20,6 +21,7 @@
 #include "no_memory.h"
 #include "hooks.h"
 #include "plugin/attach/feed/images.h"
+#include "plugin/attach/feed/iterations.h"
 #include "letters.h"
 #include "native.h"
 #include "products.h"
@@ -30,6 +32,7 @@
 #include "plugin/attach/run/stock.h"
 #include "plugin/attach/feed/seed.h"
 #include "session.h"
+#include "windows.h"
 #include "plugin/attach/feed/staging.h"
 
 #include "activations.h"
@@ -131,36 +134,12 @@ static void take_up(struct amp_session *s)
     amp_session_resume(s, *s->net->seen);
 }
 
-/* Darknet copies what was loaded into the network's arrays by the loaded sizes, whatever room there
- * is: too many numbers overrun the heap, too few train on what lay there before. */
-static void check_sizes(const network *net, data d)
-{
-    char message[400];
-    if (d.X.cols != net->inputs) {
-        snprintf(message, sizeof message,
-                 "each loaded image has %d numbers, the network reads %d (width=%d, height=%d, "
-                 "channels=%d): nothing is trained. Darknet loads images of 3 channels, a "
-                 "classifier's as squares of `width`: change width, height or channels",
-                 d.X.cols, net->inputs, net->w, net->h, net->c);
-        amp_fail(message);
-    }
-    if (d.y.cols != net->truths) {
-        snprintf(message, sizeof message,
-                 "the truths of each loaded image are %d numbers, the network's last layer takes "
-                 "%d: nothing is trained. Of a classifier, `classes` of the data file and the "
-                 "outputs of the last layer must be the same",
-                 d.y.cols, net->truths);
-        amp_fail(message);
-    }
-}
-
 /* One call is one iteration: all its subdivisions and the update. */
 AMP_INTERPOSE(float, train_network, (network * net, data d))
 {
     struct amp_session *s = amp_session_of(net->layers);
-    check_sizes(net, d);
+    amp_iteration_begins(net, d);
     amp_stock_begin(net);
-    amp_iteration_begins(net);
     if (s && s->step.peers) take_up(s);
     amp_ranks_begin_step(s, net, d.X.rows);
     float loss = AMP_REAL(train_network)(net, d);
@@ -218,7 +197,7 @@ AMP_INTERPOSE(void, free_data, (data d))
 {
     amp_batches_drop(d);
     AMP_REAL(free_data)(d);
-    amp_iteration_ended();
+    if (amp_iteration_ended()) amp_batches_await();
 }
 
 /* ---- inside recurrent layers ----
@@ -362,66 +341,21 @@ AMP_INTERPOSE(void, free_ptrs, (void **names, int n))
 
 /* ---- windows and video ---- */
 
-/* Of most callers NULL is followed by an assertion, whose text does not name the video. */
 void *open_video_stream(const char *file, int camera, int w, int h, int fps); /* for OPENCV only */
-#ifdef AMP_WRAP
-#pragma weak __real_open_video_stream
-#endif
 AMP_INTERPOSE(void *, open_video_stream, (const char *file, int camera, int w, int h, int fps))
 {
-    char message[PATH_MAX + 100];
-    void *stream = AMP_REAL(open_video_stream)(file, camera, w, h, fps);
-    if (stream || !amp_images_are_refused()) return stream;
-    if (file)
-        snprintf(message, sizeof message, "video \"%s\": cannot be read as a video", file);
-    else
-        snprintf(message, sizeof message, "camera %d cannot be opened (-c N chooses another)",
-                 camera);
-    amp_fail(message);
+    return amp_window_open_video(file, camera, w, h, fps);
 }
 
-/* Without a display no window is opened, and a line says so. OpenCV would end the program instead,
- * after the work is done and the picture saved. A Darknet without OpenCV never opens a window and
- * is left alone. */
 void make_window(char *name, int w, int h, int fullscreen); /* declared for OPENCV only */
-
-#ifdef AMP_WRAP
-#pragma weak __real_make_window
-static int has_opencv(void)
-{
-    return AMP_REAL(make_window) != NULL;
-}
-#else
-static int has_opencv(void)
-{
-    return amp_look_up("make_window") != NULL;
-}
-#endif
-
-/* A Qt platform chosen by the user (offscreen, vnc) counts as a display. */
-static int has_display(void)
-{
-    const char *names[] = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"};
-    for (int i = 0; i < 3; i++) {
-        const char *value = getenv(names[i]);
-        if (value && *value) return 1;
-    }
-    return 0;
-}
-
 AMP_INTERPOSE(void, make_window, (char *name, int w, int h, int fullscreen))
 {
-    if (has_display())
-        AMP_REAL(make_window)(name, w, h, fullscreen);
-    else
-        fprintf(stderr, "darknet-amp: no display, window \"%s\" is not shown\n", name);
+    amp_window_make(name, w, h, fullscreen);
 }
 
-/* The key that was pressed, -1 for none. */
 AMP_INTERPOSE(int, show_image, (image p, const char *name, int ms))
 {
-    if (has_opencv() && !has_display()) return -1;
-    return AMP_REAL(show_image)(p, name, ms);
+    return amp_window_show(p, name, ms);
 }
 
 /* ---- random numbers ---- */

@@ -1,7 +1,6 @@
-/* Decides which images a batch has, which iteration it is for, that row k is image k whatever the
- * number of threads, and when an iteration has ended, as seen from outside. It must not know how an
- * image is decoded or augmented (detection.c, else Darknet), nor how a batch gets to a device
- * (staging.c, upload.c).
+/* Decides which images a batch has, which iteration it is for, and that row k is image k whatever
+ * the number of threads. It must not know how an image is decoded or augmented (detection.c, else
+ * Darknet), nor how a batch gets to a device (staging.c, upload.c).
  *
  * Darknet splits a batch among its threads, and every thread draws paths and augmentation from one
  * shared rand: a batch then depends on how threads are scheduled, and nobody knows which image a
@@ -13,6 +12,7 @@
 #include "crops.h"
 #include "detection.h"
 #include "images.h"
+#include "iterations.h"
 #include "plugin/attach/ending.h"
 #include "plugin/attach/interposed.h"
 #include "loader.h"
@@ -457,59 +457,16 @@ pthread_t amp_batches_load_in_thread(load_args args)
     return AMP_REAL(load_data_in_thread)(args);
 }
 
-/* ---- iterations ----
- * A training loop, which is Darknet's own, trains on a batch (train_network), prints, saves, and
- * frees the batch (free_data). Only the last of these comes after the save, so it is the end. */
-
-static struct {
-    amp_iteration_function *call;
-    void *user;
-} listener;
-
-static _Thread_local struct {
-    network *net; /* NULL: nothing was trained since */
-    float loss;
-} trained;
-
 void amp_batches_drop(data d)
 {
     if (let_go(d.X.vals)) {
         amp_seed_between_steps();
-        feed.dropped = !trained.net;
+        feed.dropped = !amp_iteration_is_trained();
     }
     amp_staging_drop(d.X.vals);
 }
 
-static _Thread_local const network *training;
-
-const network *amp_iteration_trains(void)
+void amp_batches_await(void)
 {
-    return training;
-}
-
-void amp_on_iteration(amp_iteration_function *call, void *user)
-{
-    listener.call = call;
-    listener.user = user;
-}
-
-void amp_iteration_begins(const network *net)
-{
-    training = net;
-}
-
-void amp_iteration_trained(network *net, float loss)
-{
-    training = NULL;
-    trained.net = net;
-    trained.loss = loss;
-}
-
-/* Cleared before the call: the listener may free batches of its own. */
-void amp_iteration_ended(void)
-{
-    network *net = trained.net;
-    trained.net = NULL;
-    if (net && listener.call) listener.call(net, trained.loss, listener.user);
-    if (net) feed.waits_since = amp_clock_seconds();
+    feed.waits_since = amp_clock_seconds();
 }

@@ -1,5 +1,4 @@
-/* Training batches, from being loaded until they are freed, which ends an iteration. They are
- * loaded image by image.
+/* Training batches, from being loaded until they are freed. They are loaded image by image.
  *
  * While a thread trains a network with the plugin (seed=N or mixed_precision=1), Darknet's
  * load_data and load_data_in_thread load every image of a batch by itself and join the rows in
@@ -50,16 +49,7 @@ void amp_batches_wait(void);
 void amp_batches_drop(data);
 /* The session of the network that the calling thread trains; NULL: none. */
 struct amp_session *amp_batches_session(void);
-
-/* ---- iterations ---- */
-
-/* Call before and after Darknet's train_network. */
-void amp_iteration_begins(const network *);
-void amp_iteration_trained(network *, float loss);
-/* The network that the calling thread is training in train_network; NULL: none. */
-const network *amp_iteration_trains(void);
-/* A batch has been freed. This ends an iteration, if one was trained on this thread, and calls
- * whoever asked to be called (amp_on_iteration). */
-void amp_iteration_ended(void);
+/* An iteration has ended: from now on the calling thread waits for nothing but images. */
+void amp_batches_await(void);
 
 #endif

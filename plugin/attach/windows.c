@@ -1,0 +1,68 @@
+/* Decides what becomes of windows and videos that cannot be opened. It must not know what is shown.
+ */
+#include "windows.h"
+
+#include "fail.h"
+#include "interposed.h"
+#include "plugin/attach/feed/images.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Declared for OPENCV only. */
+void *open_video_stream(const char *file, int camera, int w, int h, int fps);
+void make_window(char *name, int w, int h, int fullscreen);
+
+#ifdef AMP_WRAP
+#pragma weak __real_open_video_stream
+#pragma weak __real_make_window
+static bool has_opencv(void)
+{
+    return AMP_REAL(make_window) != NULL;
+}
+#else
+static bool has_opencv(void)
+{
+    return amp_look_up("make_window") != NULL;
+}
+#endif
+
+/* A Qt platform chosen by the user (offscreen, vnc) counts as a display. */
+static bool has_display(void)
+{
+    const char *names[] = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"};
+    for (int i = 0; i < 3; i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value) return true;
+    }
+    return false;
+}
+
+void amp_window_make(char *name, int w, int h, int fullscreen)
+{
+    if (has_display())
+        AMP_REAL(make_window)(name, w, h, fullscreen);
+    else
+        fprintf(stderr, "darknet-amp: no display, window \"%s\" is not shown\n", name);
+}
+
+int amp_window_show(image p, const char *name, int ms)
+{
+    if (has_opencv() && !has_display()) return -1;
+    return AMP_REAL(show_image)(p, name, ms);
+}
+
+void *amp_window_open_video(const char *file, int camera, int w, int h, int fps)
+{
+    char message[PATH_MAX + 100];
+    void *stream = AMP_REAL(open_video_stream)(file, camera, w, h, fps);
+    if (stream || !amp_images_are_refused()) return stream;
+    if (file)
+        snprintf(message, sizeof message, "video \"%s\": cannot be read as a video", file);
+    else
+        snprintf(message, sizeof message, "camera %d cannot be opened (-c N chooses another)",
+                 camera);
+    amp_fail(message);
+}
