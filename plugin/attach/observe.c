@@ -31,6 +31,7 @@ int amp_copy_averages(network *net, const network *trained)
 {
     struct amp_session *to = amp_session_of(net->layers), *from = amp_session_of(trained->layers);
     if (!to || !from || !from->kept || from->options.rules.ema_alpha == 0) return 0;
+    if (from->options.rules.ema_until) return 0; /* AlexeyAB's -map measures the weights */
     size_t most = 1;
     struct amp_owned own = amp_native_list(net, to->saved, to->device);
     for (int i = 0; i < own.n_params; i++)

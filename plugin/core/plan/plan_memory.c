@@ -426,7 +426,8 @@ size_t amp_plan_kept_bytes(const struct amp_plan *plan, const struct amp_net_des
         statistics += amp_layer_statistics(&net->layers[i]);
     }
     if (amp_rules_keep_moments(&plan->rules)) floats += 2 * parameters;
-    if (plan->rules.ema_alpha > 0) floats += parameters + statistics;
+    if (plan->rules.ema_alpha > 0) floats += parameters;
+    if (plan->rules.ema_alpha > 0 && !plan->rules.ema_until) floats += statistics;
     return floats * sizeof(float);
 }
 

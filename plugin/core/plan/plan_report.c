@@ -58,6 +58,9 @@ static void print_update(const struct amp_plan *plan, const struct amp_net_desc 
         fprintf(f, ", clip_grad_%s=%g", r->clip_norm > 0 ? "norm" : "value",
                 r->clip_norm > 0 ? r->clip_norm : r->clip_value);
     if (averages) fprintf(f, ", ema_alpha=%g", r->ema_alpha);
+    if (averages && r->ema_until)
+        fprintf(f, " (from iteration %d on; at %d the weights become the average)", r->ema_from,
+                r->ema_until);
     if (kept) fprintf(f, "; its moments and averages take %.1f MiB", (double)kept / (1 << 20));
     fputc('\n', f);
 }

@@ -228,7 +228,7 @@ static const struct amp_option_row rows[] = {
      "Keep a moving average of weights and running statistics: each step it keeps this share of "
      "its old value (less in the [first steps](training-features.md#moving-average-of-weights)). "
      "`-map` measures the average, and `NAME_ema.weights` holds it beside backup and final "
-     "weights. 0: none.",
+     "weights. 0: none. Cfgs of AlexeyAB's Darknet are averaged by its rule.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(rules.ema_alpha), .numbers = {0, .999999}},
     {"clip_grad_norm", "number", "0 to 1000000000", "0",
      "Largest norm of a step's gradients: where it is larger, all are multiplied by one factor "
