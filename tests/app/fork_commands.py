@@ -99,6 +99,21 @@ def check_detection(folder):
     assert boxes[0] and boxes[0] == boxes[1], boxes
 
 
+def check_idle_numbers(folder):
+    """Users write numbers behind flags; the flag counts, whatever the number. What data files say of saves is told."""
+    data = folder / "toy.data"
+    data.write_text(data.read_text() + "savelast=50\nsaveweights = 500\n")
+    line = len(data.read_text().splitlines())
+    done = run(folder, "detector", "train", "-dont_show", "1", *FILES, "backup/toy_final.weights", "-clear", "1", "-map", "0")
+    assert left_out(done) == ["-dont_show 1", "1 behind -clear", "0 behind -map"], done.stderr
+    assert "mAP at iteration 122" in done.stdout, done.stdout[-2000:]
+    assert done.stderr.count(f"warning: toy.data:{line - 1}: savelast=50: has no effect; amp_backup_every") == 1, done.stderr
+    assert done.stderr.count(f"warning: toy.data:{line}: saveweights=500: has no effect\n") == 1, done.stderr
+    # A file of that name is a file.
+    (folder / "7").write_text("")
+    assert left_out(run(folder, "detector", "map", *FILES, "-clear", "7", status=1)) == []
+
+
 def check_refusals(folder):
     for words, said in ((("-map", "-mAP_epochs", "0"), "-mAP_epochs 0: allowed: epochs, 1 to"),
                         (("-map", "-mAP_epochs"), "no value after -mAP_epochs"),
@@ -174,6 +189,7 @@ def main():
         check_thresh(fork)
         check_going_on(fork)
         check_detection(fork)
+        check_idle_numbers(fork)
         check_refusals(fork)
         check_fp32(fork)
         check_labels(toyset.make(Path(scratch) / "places", net_keys=FORK, max_batches=12))
