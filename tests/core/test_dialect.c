@@ -71,6 +71,38 @@ static int read_text(const char *text)
 #define HEAD     "[conv]\nfilters=14\nsize=1\nactivation=linear\n[yolo]\nmask=0,1\nclasses=2\nnum=2\n"
 #define ANCHORED HEAD "anchors=1,2,3,4\n"
 
+/* A cfg of the fork's users need not have a key of the fork's own. */
+AMP_TEST(errors_that_only_stocks_rules_have_name_the_other_ones)
+{
+    static const char words[] = "amp_dialect=fork under [net]";
+    static const struct {
+        const char *keys;
+        bool named;
+    } cases[] = {
+        {"policy=steps\nsteps=4\nscales=.1,.1\n", true},
+        {"policy=steps\nsteps=4,3\nscales=.1,.1\n", true},
+        {"batch=64\nsubdivisions=22\n", true},
+        {"max_batches=500.5\n", true},
+        {"subdivision=2\n", true},
+        {"max_batches=many\n", false}, /* an error of the fork's too */
+        {"amp_dialect=stock\nsubdivision=2\n", false},
+    };
+    char text[1024];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, SMALL "%s" ANCHORED, cases[i].keys);
+        CHECK_INT(read_text(text), -1);
+        if (!!strstr(err, words) != cases[i].named) TEST_FAIL("%s: %s", cases[i].keys, err);
+        forget();
+    }
+    static const char *const anchors[] = {"1,2,3,4,5,6", "1,2"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof text, SMALL HEAD "anchors=%s\n", anchors[i]);
+        CHECK_INT(read_text(text), -1);
+        CHECK(strstr(err, words));
+        forget();
+    }
+}
+
 /* Each with the message's line and words; "" for silence. */
 AMP_TEST(what_the_fork_ignores_is_noted)
 {
