@@ -171,13 +171,16 @@ def check_fp32(folder):
     done = run(folder, "amp", "profile", "toy.cfg")
     assert "-- amp_dtype=fp32, milliseconds --" in done.stdout and "Darknet's FP32" not in done.stdout, done.stdout
     assert re.search("mixed precision plan: fp32", done.stderr), done.stderr
+    # Of a copy of the cfg, whose lines are others.
+    assert "rules: fork (amp_dialect=fork)\n" in done.stderr, done.stderr
     if subprocess.run(["/usr/bin/python3", "-c", "import scipy"], capture_output=True).returncode:
         print("SKIPPED compare.sh: no scipy")
         return
     compare = ["/usr/bin/python3", "-B", ROOT / "scripts/compare", "--darknet", DARKNET, *FILES, "--out", folder / "out",
                "--seeds", "1", "--stock"]
     refused = subprocess.run(compare, cwd=folder, capture_output=True, text=True)
-    assert refused.returncode == 1 and "which stock Darknet does not have" in refused.stderr, refused
+    line = (folder / "toy.cfg").read_text().splitlines().index("amp_dialect=fork") + 1
+    assert refused.returncode == 1 and f"(line {line}: amp_dialect=fork), which stock Darknet" in refused.stderr, refused
     assert not (folder / "out").exists()
 
 

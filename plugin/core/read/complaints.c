@@ -61,7 +61,7 @@ const char *amp_fork_way_out(const struct amp_cfg_file *cfg)
     const struct amp_cfg_section *net = cfg->sections;
     bool chosen = cfg->dialect == AMP_DIALECT_FORK || amp_cfg_find(net, "amp_dialect");
     if (chosen || amp_cfg_int(net, "mixed_precision", 0) != 1) return "";
-    return " (AlexeyAB's Darknet trains it; amp_dialect=fork under [net] follows its rules)";
+    return " (AlexeyAB's Darknet allows it; amp_dialect=fork under [net] follows its rules)";
 }
 
 /* ---- notes ---- */
