@@ -144,6 +144,15 @@ def check_labels(folder):
     assert done.stderr.count("images without a label file (1 of 8)") == 2, done.stderr  # to train on, and of -map
     _, found = measure(folder, "backup/toy_final.weights")
     assert found["settings"]["truths"] == 7, found["settings"]
+    labels = folder / "image004.txt"
+    labels.write_text(labels.read_text() + "2 .5 .5 .2 .2\n7 .5 .5 .2 .2\n")
+    done = run(folder, "detector", "train", *FILES)
+    assert re.search(r"warning: \S*train.txt: boxes of a class that the net does not have \(2\): AlexeyAB's Darknet leaves "
+                     r"them out, and so does this training; in \S*image004.txt \(2\)\n", done.stderr), done.stderr
+    # There is nothing to measure them by.
+    done = run(folder, "detector", "map", *FILES, "backup/toy_final.weights", status=1)
+    assert 'image004.txt:2: class "2"' in done.stderr, done.stderr
+    labels.write_text(labels.read_text().splitlines()[0])
     stock = (folder / "toy.cfg").read_text().replace("amp_dialect=fork", "")
     (folder / "stock.cfg").write_text(stock)
     done = run(folder, "detector", "train", "toy.data", "stock.cfg", status=1)
