@@ -154,7 +154,7 @@ int amp_stretches(const network *net)
 int amp_maps_as_fork(const network *net)
 {
     const struct amp_session *s = amp_session_of(net->layers);
-    return s && s->desc->layers[net->n - 1].loss.yolo.own_rules;
+    return s && amp_net_has_forks_head(s->desc);
 }
 
 int amp_left_fp16(const network *net, int layer)

@@ -430,6 +430,18 @@ AMP_TEST(what_is_not_trained)
         CHECK_INT(amp_net_check_dialect(cfg, net, err, sizeof err), 0);
         forget();
     }
+    /* The loader is that of a net that ends in [yolo]. */
+    static const char *const loading[] = {"mosaic=1", "mixup=3", "letter_box=1", "flip=0"};
+    for (size_t i = 0; i < sizeof loading / sizeof *loading; i++) {
+        snprintf(text, sizeof text,
+                 FORK "%s\n[conv]\nfilters=7\nactivation=mish\nbatch_normalize=1\n"
+                      "[region]\nclasses=2\nanchors=1,1\n",
+                 loading[i]);
+        CHECK_INT(read_text(text), 0);
+        CHECK_INT(amp_net_check_dialect(cfg, net, err, sizeof err), -1);
+        CHECK(!strncmp(err, "a.cfg:7: ", 9) && strstr(err, loading[i]) && strstr(err, "[yolo]"));
+        forget();
+    }
 }
 
 /* ---- what people have published ---- */

@@ -77,7 +77,12 @@ static void print_synced(const struct amp_plan *plan, FILE *f)
 
 void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
-    if (net->dialect == AMP_DIALECT_FORK) fprintf(f, "rules: fork (%s)\n", net->dialect_reason);
+    if (net->dialect == AMP_DIALECT_FORK)
+        fprintf(f, "rules: fork (%s)%s\n", net->dialect_reason,
+                amp_net_has_forks_head(net)
+                    ? ""
+                    : "; images, loss and boxes by stock's: the net does not "
+                      "end in [yolo]");
     fprintf(f, "mixed precision plan: %s", plan->dtype);
     if (plan->dtype_reason) fprintf(f, " (amp_dtype=auto: %s)", plan->dtype_reason);
     if (plan->level)
