@@ -86,12 +86,19 @@ static const struct word *find(const char *given)
 
 /* ---- which command ---- */
 
-/* How many words belong together here: an option and its value, or 1. */
+/* Users type `-clear 1`; those Darknets take the flag and never look at the number. */
+static bool is_idle_number(const char *word)
+{
+    return *word && !word[strspn(word, "0123456789")] && amp_file_unreadable(word);
+}
+
+/* How many words belong together here: an option and its value or idle number, or 1. */
 static int length_at(int argc, char **argv, int i)
 {
     const struct word *w = find(argv[i]);
     bool value = w ? w->value : !strcmp(argv[i], "-i");
-    return value && i + 1 < argc && argv[i + 1][0] != '-' ? 2 : 1;
+    if (i + 1 >= argc) return 1;
+    return (value ? argv[i + 1][0] != '-' : w && is_idle_number(argv[i + 1])) ? 2 : 1;
 }
 
 /* The place of the first word from `from` on that is no option, or argc. */
@@ -116,16 +123,12 @@ struct settled {
     char left_out[1000];
 };
 
-static void note(struct settled *s, char **given, int n)
+/* between: stands before the second word. */
+static void note(struct settled *s, char **given, int n, const char *between)
 {
-    for (int k = 0; k < n; k++) {
-        size_t used = strlen(s->left_out);
-        snprintf(s->left_out + used, sizeof s->left_out - used, "%s%s",
-                 !used ? ""
-                 : k   ? " "
-                       : ", ",
-                 given[k]);
-    }
+    size_t used = strlen(s->left_out);
+    snprintf(s->left_out + used, sizeof s->left_out - used, "%s%s%s%s", used ? ", " : "", given[0],
+             n > 1 ? between : "", n > 1 ? given[1] : "");
 }
 
 static void settle(struct settled *s, int argc, char **argv, int command)
@@ -135,10 +138,12 @@ static void settle(struct settled *s, int argc, char **argv, int command)
         const struct word *w = i ? find(argv[i]) : NULL;
         n = w ? length_at(argc, argv, i) : 1;
         if (w && !(w->means & means)) {
-            note(s, argv + i, n);
+            note(s, argv + i, n, " ");
             continue;
         }
-        for (int k = 0; k < n; k++) {
+        bool idle = w && !w->value && n > 1;
+        if (idle) note(s, (char *[]){argv[i + 1], w->name}, 2, " behind ");
+        for (int k = 0; k < n - idle; k++) {
             char *word = w && !k ? w->name : argv[i + k];
             if (w && i < command)
                 s->last[s->n_last++] = word;

@@ -31,6 +31,7 @@ int amp_copy_averages(network *net, const network *trained)
 {
     struct amp_session *to = amp_session_of(net->layers), *from = amp_session_of(trained->layers);
     if (!to || !from || !from->kept || from->options.rules.ema_alpha == 0) return 0;
+    if (from->options.rules.ema_until) return 0; /* AlexeyAB's -map measures the weights */
     size_t most = 1;
     struct amp_owned own = amp_native_list(net, to->saved, to->device);
     for (int i = 0; i < own.n_params; i++)
@@ -153,7 +154,7 @@ int amp_stretches(const network *net)
 int amp_maps_as_fork(const network *net)
 {
     const struct amp_session *s = amp_session_of(net->layers);
-    return s && s->desc->layers[net->n - 1].loss.yolo.own_rules;
+    return s && amp_net_has_forks_head(s->desc);
 }
 
 int amp_left_fp16(const network *net, int layer)

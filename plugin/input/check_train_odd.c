@@ -3,6 +3,7 @@
 #include "check_train.h"
 
 #include <stdarg.h>
+#include <string.h>
 
 struct teller {
     const struct amp_cfg_file *cfg;
@@ -87,12 +88,34 @@ static void tell_pixels(const struct teller *t, int layer)
     }
 }
 
+static bool has_same_mask(const struct amp_layer_desc *a, const struct amp_layer_desc *b)
+{
+    return a->type == AMP_YOLO && b->type == AMP_YOLO && a->num == b->num && a->loss.mask &&
+           b->loss.mask && !memcmp(a->loss.mask, b->loss.mask, (size_t)a->num * sizeof(int));
+}
+
+/* A copied head whose mask was forgotten. */
+static void tell_same_mask(const struct teller *t, int layer)
+{
+    const struct amp_layer_desc *l = &t->net->layers[layer];
+    for (int i = 0; i < layer; i++) {
+        if (!has_same_mask(&t->net->layers[i], l)) continue;
+        warn(t, amp_cfg_line(amp_cfg_layer(t->cfg, layer), "mask"),
+             "mask= names the anchors that the head of line %d has: both learn the boxes that are "
+             "nearest to them, and none those that are nearest to others of num=%d",
+             t->net->layers[i].line, l->total);
+        return;
+    }
+}
+
 void amp_train_odd_tell(const struct amp_cfg_file *cfg, const struct amp_net_desc *net, FILE *f)
 {
     struct teller t = {cfg, net, f};
     tell_sizes(&t);
     tell_single_images(&t);
     tell_single_values(&t);
-    for (int i = 0; i < net->n; i++)
+    for (int i = 0; i < net->n; i++) {
         tell_pixels(&t, i);
+        tell_same_mask(&t, i);
+    }
 }

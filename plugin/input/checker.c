@@ -112,11 +112,24 @@ static void check_doubles(const struct amp_cfg_file *data, FILE *warn)
     }
 }
 
+/* AlexeyAB's: how often its files are written. */
+static void note_intervals(const struct amp_cfg_file *data, FILE *warn)
+{
+    static const char *const keys[] = {"savelast", "saveweights"};
+    for (int i = 0; i < 2; i++) {
+        const struct amp_cfg_entry *e = amp_cfg_find(&data->sections[0], keys[i]);
+        if (e)
+            fprintf(warn, "warning: %s:%d: %s=%s: has no effect%s\n", data->path, e->line, e->key,
+                    e->value, i ? "" : "; amp_backup_every under [net] of the cfg says how often");
+    }
+}
+
 void amp_checker_data_keys(struct amp_checker *k)
 {
     for (int i = 0; i < k->data->sections[0].n_entries; i++)
         check_key(k, &k->data->sections[0].entries[i]);
     if (!k->warn) return;
+    note_intervals(k->data, k->warn);
     check_blanks(k->data, k->warn);
     check_doubles(k->data, k->warn);
 }

@@ -6,6 +6,7 @@
 #include "labels.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -22,6 +23,7 @@
 struct reader {
     const char *path;
     int line, classes;
+    bool any_class;
     amp_tell *tell;
     void *context;
 };
@@ -65,7 +67,8 @@ static int read_class(const struct reader *r, const char *field, int *class_id)
     char *end;
     errno = 0;
     long value = strtol(field, &end, 10);
-    if (end == field || *end || errno || value < 0 || value >= r->classes)
+    bool known = value < r->classes || (r->any_class && value <= INT_MAX);
+    if (end == field || *end || errno || value < 0 || !known)
         return r->classes == 1
                    ? report_fault(r, "class \"%.40s\": must be 0, the only class", field)
                    : report_fault(r, "class \"%.40s\": must be a whole number from 0 to %d", field,
@@ -123,8 +126,9 @@ static bool reaches_over_edge(const struct amp_label *l)
 }
 
 /* As fill_truth_detection does with an image that is neither moved nor scaled. */
-static enum amp_label_fate fate_of(const struct amp_label *l)
+static enum amp_label_fate fate_of(const struct amp_label *l, int classes)
 {
+    if (l->class_id >= classes) return AMP_LABEL_NO_CLASS;
     if (l->width == 0 || l->height == 0) return AMP_LABEL_NO_AREA;
     if (l->width < AMP_LABEL_LEAST || l->height < AMP_LABEL_LEAST) return AMP_LABEL_TINY;
     if (!reaches_over_edge(l)) return AMP_LABEL_WHOLE;
@@ -144,7 +148,7 @@ static int append_row(const struct reader *r, struct amp_labels *labels, struct 
         labels->capacity = capacity;
     }
     labels->rows[labels->count++] = row;
-    labels->fates[fate_of(&row)]++;
+    labels->fates[fate_of(&row, r->classes)]++;
     return 0;
 }
 
@@ -165,7 +169,11 @@ static FILE *open_file(const struct reader *r)
 int amp_labels_read(const char *path, int classes, struct amp_labels *labels, amp_tell *tell,
                     void *context)
 {
-    struct reader r = {.path = path, .classes = classes, .tell = tell, .context = context};
+    struct reader r = {.path = path,
+                       .classes = classes,
+                       .any_class = labels->any_class,
+                       .tell = tell,
+                       .context = context};
     labels->count = 0;
     memset(labels->fates, 0, sizeof labels->fates);
     FILE *file = open_file(&r);

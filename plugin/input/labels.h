@@ -29,6 +29,7 @@ enum amp_label_fate {
     AMP_LABEL_TINY,      /* width or height below AMP_LABEL_LEAST: left out */
     AMP_LABEL_OUTSIDE,   /* outside of the image but for less than that: left out */
     AMP_LABEL_OVER_EDGE, /* reaches more than rounding over an edge: clipped */
+    AMP_LABEL_NO_CLASS,  /* of a class that the net does not have: left out by the fork */
     AMP_LABEL_FATES
 };
 
@@ -36,6 +37,7 @@ struct amp_labels {
     struct amp_label *rows; /* all boxes as they stand, in the order of the file */
     size_t count, capacity;
     size_t fates[AMP_LABEL_FATES]; /* how many of each */
+    bool any_class; /* of the caller: a class from `classes` on is a fate, not a fault */
 };
 
 /* Receives one message per fault, without newline. */
@@ -43,9 +45,9 @@ typedef void amp_tell(void *context, const char *message);
 
 /* Replaces labels (zero-initialised, or from an earlier call) by the file's rows. 0, or -1 after
  * telling every fault: file missing, unreadable or above AMP_LABEL_FILE_MAX bytes, a line that has
- * not exactly five fields, a class outside [0, classes), a NUL byte, a number that is not finite or
- * beyond AMP_LABEL_BOX_MAX, a width or height below 0, a centre at (0, 0), UTF-16 or a byte-order
- * mark. */
+ * not exactly five fields, a class outside [0, classes) (below 0 if any_class), a NUL byte, a
+ * number that is not finite or beyond AMP_LABEL_BOX_MAX, a width or height below 0, a centre at (0,
+ * 0), UTF-16 or a byte-order mark. */
 int amp_labels_read(const char *path, int classes, struct amp_labels *labels, amp_tell *tell,
                     void *context);
 void amp_labels_free(struct amp_labels *labels);

@@ -169,6 +169,8 @@ void amp_train_list_warn(const struct amp_train_list *list, const char *path, FI
                             "Darknet leaves them out"},
         [AMP_LABEL_OUTSIDE] = {"outside of their image", "Darknet leaves them out"},
         [AMP_LABEL_OVER_EDGE] = {"that reach over an edge of their image", "Darknet clips them"},
+        [AMP_LABEL_NO_CLASS] = {"of a class that the net does not have",
+                                "AlexeyAB's Darknet leaves them out, and so does this training"},
     };
     char beyond[80];
     for (int fate = AMP_LABEL_WHOLE + 1; fate < AMP_LABEL_FATES; fate++)
@@ -424,6 +426,7 @@ int amp_train_list_check(const char *path, enum amp_dialect dialect, int classes
                                    {.title = "label files that cannot be read"},
                                    {.title = "faults in label files"}}};
     *list = (struct amp_train_list){.room = room};
+    k.labels.any_class = dialect == AMP_DIALECT_FORK;
     return check_list(&k, progress, tell, context);
 }
 

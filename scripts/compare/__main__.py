@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import report
 import runs
 from bench_lib import ROOT, BenchError, dump, exits, machine, positive, write
-from cfgs import Variant, standard_variants
+from cfgs import standard_variants
 from training import find_set, read_data_file, read_set
 
 METRICS = {"map50": "mAP50", "map75": "mAP75", "map": "mAP@[.5:.95]"}
@@ -67,7 +67,7 @@ def read_text(path, what):
 def read_cfg(args, program):
     """Its text, and what makes it a cfg of AlexeyAB's rules (None: nothing), by which stock Darknet cannot train."""
     text = read_text(args.cfg, "cfg")
-    reason = runs.fork_reason(program, Variant("mixed").apply(text, 1))
+    reason = runs.fork_reason(program, text)
     if reason and (args.stock or args.stock_seeds):
         raise BenchError(f"--stock: {args.cfg.name} is trained by AlexeyAB's rules ({reason}), which stock "
                          "Darknet does not have; leave it out")

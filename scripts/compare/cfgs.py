@@ -1,6 +1,7 @@
 """A cfg's text, and the variants of it that a comparison trains."""
 
 import re
+from difflib import SequenceMatcher
 
 from bench_lib import BenchError
 
@@ -85,6 +86,19 @@ class Cfg:
                       for value in self.get("steps").split(",")]
             self.set("steps", ",".join(map(str, values)))
         self.set("max_batches", iterations)
+
+
+def with_lines_of(given, text, said):
+    """What was said of a variant's text, with the numbers of the lines that it has from the given text."""
+    old, new = given.splitlines(), text.splitlines()
+    same = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+
+    def renumber(match):
+        line = int(match[2]) - 1
+        numbers = [line - there + here for here, there, n in same if there <= line < there + n]
+        return f"{match[1]}{numbers[0] + 1}" if numbers else match[0]
+
+    return re.sub(r"(\bline |net\.cfg:)(\d+)", renumber, said)
 
 
 class Variant:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import logs
 from bench_lib import BenchError, write
-from cfgs import Cfg
+from cfgs import Cfg, Variant, with_lines_of
 from training import (DeviceMemory, clock, data_file, fail_with_log, gpu_of, run_darknet,
                       write_lists)
 
@@ -72,7 +72,7 @@ class Run:
 
     def __init__(self, out, variant, seed, inputs):
         """inputs: {"cfg": text, "iterations", "set": lists, "weights": path or None}"""
-        self.variant, self.seed = variant, seed
+        self.variant, self.seed, self.given = variant, seed, inputs["cfg"]
         self.name = f"{variant.name}-{seed}"
         self.folder = out / "runs" / self.name
         self.cfg = variant.apply(inputs["cfg"], seed, inputs["iterations"])
@@ -284,11 +284,13 @@ def ask_plan(program, cfg, *words):
                               errors="replace", capture_output=True)
 
 
-def fork_reason(program, cfg):
+def fork_reason(program, given):
     """What makes it a cfg of AlexeyAB's rules, with mixed_precision=1; None where it is not one, or has a
     fault, which check_cfgs tells."""
+    cfg = Variant("mixed").apply(given, 1)
     asked = ask_plan(program, cfg, "--json")
-    return None if asked.returncode else json.loads(asked.stdout).get("rules_reason")
+    reason = None if asked.returncode else json.loads(asked.stdout).get("rules_reason")
+    return reason and with_lines_of(given, cfg, reason)
 
 
 def check_cfgs(program, runs):
@@ -298,7 +300,7 @@ def check_cfgs(program, runs):
             asked = ask_plan(program, run.cfg)
             if asked.returncode:
                 said = asked.stderr.strip().splitlines() or [f"exit status {asked.returncode}"]
-                raise BenchError(f"{run.variant.title}: {said[-1]}")
+                raise BenchError(f"{run.variant.title}: {with_lines_of(run.given, run.cfg, said[-1])}")
 
 
 def lock(out):

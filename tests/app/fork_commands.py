@@ -99,6 +99,21 @@ def check_detection(folder):
     assert boxes[0] and boxes[0] == boxes[1], boxes
 
 
+def check_idle_numbers(folder):
+    """Users write numbers behind flags; the flag counts, whatever the number. What data files say of saves is told."""
+    data = folder / "toy.data"
+    data.write_text(data.read_text() + "savelast=50\nsaveweights = 500\n")
+    line = len(data.read_text().splitlines())
+    done = run(folder, "detector", "train", "-dont_show", "1", *FILES, "backup/toy_final.weights", "-clear", "1", "-map", "0")
+    assert left_out(done) == ["-dont_show 1", "1 behind -clear", "0 behind -map"], done.stderr
+    assert "mAP at iteration 122" in done.stdout, done.stdout[-2000:]
+    assert done.stderr.count(f"warning: toy.data:{line - 1}: savelast=50: has no effect; amp_backup_every") == 1, done.stderr
+    assert done.stderr.count(f"warning: toy.data:{line}: saveweights=500: has no effect\n") == 1, done.stderr
+    # A file of that name is a file.
+    (folder / "7").write_text("")
+    assert left_out(run(folder, "detector", "map", *FILES, "-clear", "7", status=1)) == []
+
+
 def check_refusals(folder):
     for words, said in ((("-map", "-mAP_epochs", "0"), "-mAP_epochs 0: allowed: epochs, 1 to"),
                         (("-map", "-mAP_epochs"), "no value after -mAP_epochs"),
@@ -129,6 +144,15 @@ def check_labels(folder):
     assert done.stderr.count("images without a label file (1 of 8)") == 2, done.stderr  # to train on, and of -map
     _, found = measure(folder, "backup/toy_final.weights")
     assert found["settings"]["truths"] == 7, found["settings"]
+    labels = folder / "image004.txt"
+    labels.write_text(labels.read_text() + "2 .5 .5 .2 .2\n7 .5 .5 .2 .2\n")
+    done = run(folder, "detector", "train", *FILES)
+    assert re.search(r"warning: \S*train.txt: boxes of a class that the net does not have \(2\): AlexeyAB's Darknet leaves "
+                     r"them out, and so does this training; in \S*image004.txt \(2\)\n", done.stderr), done.stderr
+    # There is nothing to measure them by.
+    done = run(folder, "detector", "map", *FILES, "backup/toy_final.weights", status=1)
+    assert 'image004.txt:2: class "2"' in done.stderr, done.stderr
+    labels.write_text(labels.read_text().splitlines()[0])
     stock = (folder / "toy.cfg").read_text().replace("amp_dialect=fork", "")
     (folder / "stock.cfg").write_text(stock)
     done = run(folder, "detector", "train", "toy.data", "stock.cfg", status=1)
@@ -156,13 +180,16 @@ def check_fp32(folder):
     done = run(folder, "amp", "profile", "toy.cfg")
     assert "-- amp_dtype=fp32, milliseconds --" in done.stdout and "Darknet's FP32" not in done.stdout, done.stdout
     assert re.search("mixed precision plan: fp32", done.stderr), done.stderr
+    # Of a copy of the cfg, whose lines are others.
+    assert "rules: fork (amp_dialect=fork)\n" in done.stderr, done.stderr
     if subprocess.run(["/usr/bin/python3", "-c", "import scipy"], capture_output=True).returncode:
         print("SKIPPED compare.sh: no scipy")
         return
     compare = ["/usr/bin/python3", "-B", ROOT / "scripts/compare", "--darknet", DARKNET, *FILES, "--out", folder / "out",
                "--seeds", "1", "--stock"]
     refused = subprocess.run(compare, cwd=folder, capture_output=True, text=True)
-    assert refused.returncode == 1 and "which stock Darknet does not have" in refused.stderr, refused
+    line = (folder / "toy.cfg").read_text().splitlines().index("amp_dialect=fork") + 1
+    assert refused.returncode == 1 and f"(line {line}: amp_dialect=fork), which stock Darknet" in refused.stderr, refused
     assert not (folder / "out").exists()
 
 
@@ -174,6 +201,7 @@ def main():
         check_thresh(fork)
         check_going_on(fork)
         check_detection(fork)
+        check_idle_numbers(fork)
         check_refusals(fork)
         check_fp32(fork)
         check_labels(toyset.make(Path(scratch) / "places", net_keys=FORK, max_batches=12))

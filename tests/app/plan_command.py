@@ -182,6 +182,9 @@ def check_dialect(program, folder, net):
         plan = json.loads(run(program, folder, cfg, "--json").stdout)
         assert (plan["rules"], plan["rules_reason"]) == ("fork", reason), plan
         assert [layer["output"] for layer in plan["layers"]] == [[8, 8, 8], [8, 8, 4], [8, 8, 6], [8, 8, 6]], plan
+    cfg.write_text(net + "[conv]\nfilters=8\nbatch_normalize=1\nactivation=mish\n[softmax]\n")
+    assert run(program, folder, cfg).stdout.splitlines()[0].endswith(
+        ": activation=mish); images, loss and boxes by stock's: the net does not end in [yolo]")
 
 
 def check_fails(program, folder, text, *words):

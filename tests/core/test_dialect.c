@@ -71,6 +71,38 @@ static int read_text(const char *text)
 #define HEAD     "[conv]\nfilters=14\nsize=1\nactivation=linear\n[yolo]\nmask=0,1\nclasses=2\nnum=2\n"
 #define ANCHORED HEAD "anchors=1,2,3,4\n"
 
+/* A cfg of the fork's users need not have a key of the fork's own. */
+AMP_TEST(errors_that_only_stocks_rules_have_name_the_other_ones)
+{
+    static const char words[] = "amp_dialect=fork under [net]";
+    static const struct {
+        const char *keys;
+        bool named;
+    } cases[] = {
+        {"policy=steps\nsteps=4\nscales=.1,.1\n", true},
+        {"policy=steps\nsteps=4,3\nscales=.1,.1\n", true},
+        {"batch=64\nsubdivisions=22\n", true},
+        {"max_batches=500.5\n", true},
+        {"subdivision=2\n", true},
+        {"max_batches=many\n", false}, /* an error of the fork's too */
+        {"amp_dialect=stock\nsubdivision=2\n", false},
+    };
+    char text[1024];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, SMALL "%s" ANCHORED, cases[i].keys);
+        CHECK_INT(read_text(text), -1);
+        if (!!strstr(err, words) != cases[i].named) TEST_FAIL("%s: %s", cases[i].keys, err);
+        forget();
+    }
+    static const char *const anchors[] = {"1,2,3,4,5,6", "1,2"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof text, SMALL HEAD "anchors=%s\n", anchors[i]);
+        CHECK_INT(read_text(text), -1);
+        CHECK(strstr(err, words));
+        forget();
+    }
+}
+
 /* Each with the message's line and words; "" for silence. */
 AMP_TEST(what_the_fork_ignores_is_noted)
 {
@@ -103,6 +135,10 @@ AMP_TEST(what_the_fork_ignores_is_noted)
          "a.cfg:7: ",
          {"max_chart_loss=9", "no effect", "show_details (line 17)"}},
         {FORK "label_smooth_eps=.1\n" ANCHORED, "a.cfg:7: ", {"no effect"}},
+        {FORK "max_batches=2000\nema_alpha=.9\n" ANCHORED,
+         "a.cfg:8: ",
+         {"ema_alpha=.9", "no effect", "max_batches=2000 must be above 2000"}},
+        {FORK "max_batches=2002\nema_alpha=.9\n" ANCHORED, "", {""}},
         {FORK HEAD "anchors=1,2,3,4,5,6\n", "a.cfg:15: ", {"6 numbers", "not read the others"}},
         {FORK HEAD "anchors=1,2\n", "a.cfg:15: ", {"2 numbers", "take 0.5"}},
         {FORK ANCHORED "track_history_size=5\n", "a.cfg:16: ", {"track_history_size", "no effect"}},
@@ -392,6 +428,18 @@ AMP_TEST(what_is_not_trained)
         snprintf(text, sizeof text, FORK "%s\n" ANCHORED, allowed[i]);
         CHECK_INT(read_text(text), 0);
         CHECK_INT(amp_net_check_dialect(cfg, net, err, sizeof err), 0);
+        forget();
+    }
+    /* The loader is that of a net that ends in [yolo]. */
+    static const char *const loading[] = {"mosaic=1", "mixup=3", "letter_box=1", "flip=0"};
+    for (size_t i = 0; i < sizeof loading / sizeof *loading; i++) {
+        snprintf(text, sizeof text,
+                 FORK "%s\n[conv]\nfilters=7\nactivation=mish\nbatch_normalize=1\n"
+                      "[region]\nclasses=2\nanchors=1,1\n",
+                 loading[i]);
+        CHECK_INT(read_text(text), 0);
+        CHECK_INT(amp_net_check_dialect(cfg, net, err, sizeof err), -1);
+        CHECK(!strncmp(err, "a.cfg:7: ", 9) && strstr(err, loading[i]) && strstr(err, "[yolo]"));
         forget();
     }
 }

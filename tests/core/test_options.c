@@ -21,6 +21,8 @@ static int read_text(const char *text)
     return status;
 }
 
+#define WAY_OUT "(AlexeyAB's Darknet allows it; amp_dialect=fork under [net] follows its rules)"
+
 /* One line in a [net] that switches mixed precision on. */
 static int read_line(const char *line)
 {
@@ -470,15 +472,16 @@ AMP_TEST(darknets_keys_are_checked_where_mixed_precision_is_on)
     CHECK_INT(read_text("[net]\nmosaic=1\nbatch=5\nsubdivisions=2\nauthor=me\n"), 0);
     CHECK_STR(notes, "");
     check_rejected("[net]\nmixed_precision=1\nBatch=5\n",
-                   "a.cfg:3: Batch=5 in [net]: unknown key; did you mean batch?");
+                   "a.cfg:3: Batch=5 in [net]: unknown key; did you mean batch? " WAY_OUT);
     check_rejected("[net]\nmixed_precision=1\nSed=5\n",
                    "a.cfg:3: Sed=5 in [net]: unknown key; did you mean seed?");
     check_rejected(
         "[net]\nmixed_precision=1\nbatch=5\nsubdivisions=2\n",
         "a.cfg:4: subdivisions=2 in [net]: must divide batch=5, or be auto; Darknet would "
-        "train 4 images in an iteration");
-    check_rejected("[net]\nmixed_precision=1\nbatch=5x\n",
-                   "a.cfg:3: batch=5x in [net]: \"5x\"; allowed: a whole number of 32 bits");
+        "train 4 images in an iteration " WAY_OUT);
+    check_rejected(
+        "[net]\nmixed_precision=1\nbatch=5x\n",
+        "a.cfg:3: batch=5x in [net]: \"5x\"; allowed: a whole number of 32 bits " WAY_OUT);
     CHECK_INT(read_line("author=me"), 0);
     CHECK_STR(notes, "a.cfg:3: author=me in [net]: has no effect in this section\n");
 }

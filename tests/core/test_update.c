@@ -412,6 +412,67 @@ AMP_TEST(averages_change_places_with_weights)
     end(&run);
 }
 
+/* Whether the next pass computes with the weights that the list holds: a run that begins with them
+ * gives the same bits. */
+static void check_packed(struct run *run, const char *cfg)
+{
+    struct run other = start(cfg);
+    const int last = run->r->net->n - 2; /* [cost] is behind it */
+    for (int i = 0; i < run->r->n_params; i++)
+        memcpy(other.r->params[i].value, run->r->params[i].value,
+               run->r->params[i].n * sizeof(float));
+    run_passes(run, 77, 64);
+    run_passes(&other, 77, 64);
+    CHECK(!memcmp(run->r->bindings[last].output, other.r->bindings[last].output,
+                  (size_t)run->r->net->batch * (size_t)run->r->net->layers[last].outputs *
+                      sizeof(float)));
+    end(&other);
+}
+
+/* AlexeyAB's: a copy at max_batches / 2, then a constant share; 1000 iterations before the end the
+ * weights become it. A skipped step leaves what was due to the next one. */
+static void check_replaced(const char *cfg, bool skips)
+{
+    enum { FROM = 1005, UNTIL = 1010 };
+    struct run run = start(cfg);
+    const struct amp_kept *kept = run.r->kept;
+    REQUIRE(kept);
+    CHECK(!kept->averages[0]);
+    for (int n = FROM - 2; n < UNTIL + 4; n++) {
+        if (skips && (n == FROM || n == UNTIL - 2 || n == UNTIL)) continue;
+        run_passes(&run, n, 64);
+        run.u.iteration = (size_t)n;
+        run_update(&run);
+        int begun = FROM + skips, taken = UNTIL + skips;
+        for (int i = 0; i < run.r->n_params; i++) {
+            const struct amp_param *p = &run.r->params[i];
+            const float *average = kept->params[i].average;
+            if (n == begun) CHECK(!memcmp(average, p->value, p->n * sizeof(float)));
+            if (n >= begun && n < taken) {
+                follow(run.average[i], p->value, p->n, n == begun ? 0 : .9);
+                check_array("average", i, average, run.average[i], p->n, 1e-6);
+            }
+            if (n > begun && n < taken) CHECK(memcmp(average, p->value, p->n * sizeof(float)));
+            if (n == taken) {
+                CHECK(!memcmp(average, p->value, p->n * sizeof(float)));
+                check_array("weights", i, p->value, run.average[i], p->n, 1e-6);
+            }
+            if (n > taken) CHECK(memcmp(average, p->value, p->n * sizeof(float)));
+        }
+        int steps = skips && n >= UNTIL - 2 ? n - begun : n - begun + 1;
+        CHECK_INT(kept->counts.averaged, n < begun || n >= taken ? 0 : steps);
+        if (n == taken) check_packed(&run, cfg);
+    }
+    end(&run);
+}
+
+AMP_TEST(weights_become_the_average_by_the_forks_rule)
+{
+    static const char cfg[] = CFG("amp_dialect=fork\nmax_batches=2010\nema_alpha=.9\n");
+    check_replaced(cfg, false);
+    check_replaced(cfg, true);
+}
+
 /* ---- what PyTorch itself makes of a linear layer ---- */
 
 /* As update_table.py has them; learning rate, momentum and the like are those of start(). */

@@ -116,6 +116,24 @@ AMP_TEST(what_becomes_of_a_box)
     amp_labels_free(&labels);
 }
 
+/* By the fork's rules, which leave it out; what is no class at all is a fault there too. */
+AMP_TEST(a_class_that_the_net_does_not_have)
+{
+    struct amp_labels labels = {.any_class = true};
+    const char text[] = "2 .5 .5 .1 .1\n3 .5 .5 .1 .1\n2147483647 .5 .5 0 .1\n";
+    CHECK_INT(read_text(text, sizeof text - 1, &labels), 0);
+    CHECK_INT(labels.fates[AMP_LABEL_WHOLE], 1);
+    CHECK_INT(labels.fates[AMP_LABEL_NO_CLASS], 2);
+    static const char *const bad[] = {"-1", "2147483648", "99999999999999999999", "x"};
+    for (int i = 0; i < 4; i++) {
+        char line[60];
+        snprintf(line, sizeof line, "%s .5 .5 .1 .1\n", bad[i]);
+        CHECK_INT(read_text(line, strlen(line), &labels), -1);
+        CHECK(strstr(told, bad[i]) && strstr(told, ":1: "));
+    }
+    amp_labels_free(&labels);
+}
+
 AMP_TEST(grows)
 {
     struct amp_labels labels = {0};

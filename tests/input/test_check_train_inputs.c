@@ -607,6 +607,10 @@ AMP_TEST(heads)
     check_good();
 }
 
+#define HEAD_OF(mask)                                                                              \
+    "[convolutional]\nfilters=14\nsize=1\nactivation=linear\n[yolo]\nanchors=1,1, 2,2\n"           \
+    "num=2\nclasses=2\nmask=" mask "\n"
+
 /* What trains, but not as the cfg lets one expect: one warning for each. */
 AMP_TEST(odd_nets_are_told_and_allowed)
 {
@@ -627,6 +631,11 @@ AMP_TEST(odd_nets_are_told_and_allowed)
         {"[yolo]\nmask=0,1\nanchors=1,1, 2,2\n", "[region]\nanchors=1,1, 16,17\n",
          "a.cfg:21: anchors: 17 is more than the 16 x 16 cells of the image: anchors of [region] "
          "count cells, not pixels as those of [yolo]; divide pixels by 2"},
+        {"classes=2\n", "classes=2\n" HEAD_OF("1,0"), NULL},
+        {"classes=2\n", "classes=2\n" HEAD_OF("0,1"),
+         "a.cfg:33: mask= names the anchors that the head of line 20 has: both learn the boxes "
+         "that "
+         "are nearest to them, and none those that are nearest to others of num=2"},
     };
     char expected[300];
     start();

@@ -314,6 +314,10 @@ def check_inputs(folder):
     (folder / "a-file").write_text("")
     refuses(folder, "toy.data", "toy.cfg", "--out", "a-file/out", says="a-file/out: Not a directory")
     cfg = (folder / "toy.cfg").read_text()
+    lines = cfg.splitlines()
+    lines.insert(lines.index("[yolo]") + 1, "ignore_thresh=x")
+    (folder / "wrong.cfg").write_text("\n".join(lines))
+    refuses(folder, "toy.data", "wrong.cfg", *common, says=f"net.cfg:{lines.index('ignore_thresh=x') + 1}: ignore_thresh")
     for name, wrong in (("max_batches", "4x"), ("batch", "4 # x")):
         (folder / "wrong.cfg").write_text(re.sub(r"(?m)^%s *=.*" % name, "%s = %s" % (name, wrong), cfg))
         refuses(folder, "toy.data", "wrong.cfg", *common, says="%s under [net]: " % name)

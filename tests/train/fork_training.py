@@ -130,12 +130,34 @@ def check_processes(root):
     assert pair(one) == pair(two)
 
 
+def check_average(root):
+    """The weights become their average 1000 iterations before the end, the same one in several processes."""
+    in_parts = (("subdivisions=2", "subdivisions=4"),)
+    begin = make(root / "begin", FORK + ORDERED, 3, batch=8, changes=in_parts)
+    train(begin)
+    start = begin / "backup" / "toy_final.weights"
+    data = bytearray(start.read_bytes())
+    data[12:20] = (1000 * 8).to_bytes(8, "little")  # images seen
+    start.write_bytes(data)
+    files = []
+    for name, keys, processes in (("without", "", 0), ("one", "ema_alpha=0.9\n", 0), ("two", "ema_alpha=0.9\n", 2)):
+        if processes and not (shutil.which("mpirun") and MODULE.exists()):
+            continue
+        folder = make(root / name, FORK + ORDERED + keys, 2006, batch=8, changes=in_parts)
+        said = train(folder, start, processes=processes)
+        told = "ema_alpha=0.9 (from iteration 1003 on; at 1006 the weights become the average)"
+        assert said.count(told) == bool(keys), said
+        files.append(pair(folder))
+    assert files[0] != files[1], "the average is not taken"
+    assert files[1] == files[-1], "two processes take another average"
+
+
 def check_everything(root):
     """Of the first convolution nothing changes; the rest goes on exactly as it would have."""
     begin = make(root / "begin", MOSAIC, 3)
     train(begin)
     start = begin / "backup" / "toy_final.weights"
-    keys = MOSAIC + "ema_alpha=0.9\nclip_grad_norm=5\n"
+    keys = MOSAIC + "clip_grad_norm=5\n"
     frozen = ("filters=8\nsize=3\nstride=2\n", "filters=8\nsize=3\nstride=2\nfreeze=1\n")
     again = ("filters=16\n", "filters=16\ncheckpoint=1\n")
     said, _ = check_resumed(root, keys, 60, 5, start, "-clear", changes=(frozen, again))
@@ -147,7 +169,7 @@ def check_everything(root):
 
 def main():
     with tempfile.TemporaryDirectory() as root:
-        for check in (check_threads, check_stop, check_names, check_processes, check_sizes, check_everything):
+        for check in (check_threads, check_stop, check_names, check_processes, check_sizes, check_average, check_everything):
             if len(sys.argv) > 3 and check.__name__ not in sys.argv[3:]:
                 continue
             check(Path(root) / check.__name__)

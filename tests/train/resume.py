@@ -58,26 +58,29 @@ def change_cfg(folder, old, new):
     cfg.write_text(text.replace(old, new))
 
 
-def check_same(root, name, keys, before=4, after=5, start=None, changes=(), **settings):
-    """An unbroken run and one that stops after `before` steps. Returns the resumed one's stderr."""
+def check_same(root, name, keys, before=4, after=5, start=None, changes=(), saved=".backup", **settings):
+    """An unbroken run and one that stops after `before` steps. Returns the resumed one's stderr. saved: what the name
+    of a backup ends with."""
     folder = toyset.make(root / name, net_keys=AMP + keys, **settings)
     for old, new in changes:
         change_cfg(folder, old, new)
     begin = None
+    whole, half, resumed = (kind + saved for kind in ("whole", "half", "resumed"))
     if start:
         begin = "start.weights"
         train(folder, 0, begin)
         start(folder / begin)
     train(folder, before + after, "whole.backup", begin)
     train(folder, before, "half.backup", begin)
-    assert pair(folder, "whole.backup") != pair(folder, "half.backup"), "%s: no training" % name
-    said = train(folder, after, "resumed.backup", "half.backup")
-    assert said.count(RESUMED + "half.backup.amp: iteration %d," % before) == 1, said
-    assert pair(folder, "whole.backup") == pair(folder, "resumed.backup"), name
+    assert pair(folder, whole) != pair(folder, half), "%s: no training" % name
+    said = train(folder, after, "resumed.backup", half)
+    assert said.count(RESUMED + "%s.amp: iteration " % half) == 1, said
+    assert start or "iteration %d," % before in said, said
+    assert pair(folder, whole) == pair(folder, resumed), name
     # It is the sidecar that makes it so.
-    (folder / "half.backup.amp").unlink()
-    assert RESUMED not in train(folder, after, "other.backup", "half.backup")
-    assert pair(folder, "whole.backup") != pair(folder, "other.backup"), name
+    (folder / (half + ".amp")).unlink()
+    assert RESUMED not in train(folder, after, "other.backup", half)
+    assert pair(folder, whole) != pair(folder, "other" + saved), name
     return said
 
 
@@ -114,6 +117,35 @@ def check_resumed_runs(root):
                    changes=[("burn_in=10\n", ""), ("policy=constant", policy)])
     dropout = ("[convolutional]\nsize=1", "[dropout]\nprobability=.3\n\n[convolutional]\nsize=1")
     check_same(root, "dropout", "seed=7", changes=[dropout])
+
+
+def seen_before(iteration, batch=4):
+    def set_seen(weights):
+        data = bytearray(weights.read_bytes())
+        data[12:20] = struct.pack("<Q", iteration * batch)
+        weights.write_bytes(data)
+    return set_seen
+
+
+def check_fork_average(root):
+    """By AlexeyAB's rule, with max_batches=2010, averages run from iteration 1005 to 1010. Stopped before, among and
+    after these."""
+    for before in 1, 4, 9:
+        name = "fork_average%d" % before
+        said = check_same(root, name, "amp_dialect=fork\nema_alpha=0.9\nloss_scale_window=3", before, 11 - before,
+                          start=seen_before(1003), saved="_last.weights", max_batches=2010)
+        assert "has no moving average" not in said, said
+        folder = root / name
+        beside = [path.name for path in sorted(folder.glob("*_ema.weights"))]
+        assert beside == (["half_ema.weights"] if before == 4 else []), beside
+    # Iteration 1010 leaves the average of 1009 in place of the weights, of the first convolution 8 biases, 8 scales and
+    # all filters, but not of its statistics.
+    train(folder, 6, "before.backup", "start.weights")
+    train(folder, 7, "taken.backup", "start.weights")
+    before, average, taken = (toyset.read_weights(folder / name)[:32 + 216]
+                              for name in ("before_last.weights", "before_ema.weights", "taken_last.weights"))
+    assert taken[:16] == average[:16] != before[:16] and taken[32:] == average[32:] != before[32:]
+    assert taken[16:32] != average[16:32] == before[16:32]
 
 
 def check_dtype(root):
@@ -378,6 +410,7 @@ def main():
             check_random(root)
             return
         check_resumed_runs(root)
+        check_fork_average(root)
         check_dtype(root)
         check_inexact(root)
         check_detector(root)

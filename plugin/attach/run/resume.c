@@ -167,20 +167,30 @@ bool amp_run_is_spoilt(const struct amp_session *s, const struct amp_run_state *
 
 /* ---- taking it up ---- */
 
+/* Outside of AlexeyAB's time for an average none is missed. */
+static bool misses_average(const struct amp_session *s, uint64_t iteration)
+{
+    const struct amp_rules *r = &s->options.rules;
+    bool in_time =
+        !r->ema_until || (iteration >= (uint64_t)r->ema_from && iteration < (uint64_t)r->ema_until);
+    return r->ema_alpha > 0 && in_time && !amp_sidecar_has_averages(s->sidecar);
+}
+
 static void report_resumed(const struct amp_session *s, const struct amp_run *r)
 {
     char scale[32];
+    uint64_t iteration = amp_iterations_in(s->net, r->seen);
     int demoted = 0;
     for (int i = 0; i < r->n_layers; i++)
         demoted += r->demoted[i] != AMP_FORMATS;
     fprintf(stderr,
             "mixed precision: resumed from %s: iteration %" PRIu64 ", momentum%s, loss scale %s",
-            amp_sidecar_path(s->sidecar), amp_iterations_in(s->net, r->seen),
+            amp_sidecar_path(s->sidecar), iteration,
             s->net->adam || r->keeps_moments ? " and Adam moments" : "",
             amp_scale_text(r->scaler.scale, scale));
     if (demoted) fprintf(stderr, ", layers that left FP16: %d", demoted);
     fputc('\n', stderr);
-    if (s->options.rules.ema_alpha > 0 && !amp_sidecar_has_averages(s->sidecar))
+    if (misses_average(s, iteration))
         fprintf(stderr, "mixed precision: %s has no moving average: it begins with these weights\n",
                 amp_sidecar_path(s->sidecar));
 }

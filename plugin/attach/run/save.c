@@ -168,9 +168,11 @@ static void name_weights(struct weights *w, const struct amp_session *s, const c
     w->bytes = amp_weights_saved_bytes(s->desc);
 }
 
+/* AlexeyAB's is there from its first step until the weights become it. */
 static bool has_average(const struct amp_session *s)
 {
-    return s->kept && s->options.rules.ema_alpha > 0;
+    const struct amp_rules *rules = &s->options.rules;
+    return s->kept && rules->ema_alpha > 0 && (!rules->ema_until || s->kept->counts.averaged);
 }
 
 /* NAME_ema.weights beside NAME.backup, NAME_last.weights and NAME.weights. */

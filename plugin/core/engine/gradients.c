@@ -223,6 +223,13 @@ static bool decays(const struct amp_graph *g, const struct amp_param *p,
     return others < 0 ? optimizer == AMPK_ADAM : others > 0;
 }
 
+static enum amp_average_move move_of_averages(const struct amp_graph *g, const struct amp_update *u)
+{
+    const struct amp_rules *rules = &g->plan->rules;
+    if (rules->ema_alpha == 0 || !g->counts) return AMP_AVERAGE_RESTS;
+    return amp_rules_average_move(rules, g->counts->averaged, u->iteration);
+}
+
 /* factor: of clip_grad_norm. Darknet's SGD divides the rate by the batch, its Adam does not. */
 static struct ampk_param param_of(struct amp_graph *g, const struct amp_param *p,
                                   const struct amp_update *u, enum ampk_optimizer optimizer,
@@ -232,11 +239,12 @@ static struct ampk_param param_of(struct amp_graph *g, const struct amp_param *p
     float decay = decays(g, p, optimizer) ? u->decay : 0;
     bool sums = takes_sums(optimizer);
     bool trust = g->trust && p->kind == AMP_PARAM_WEIGHTS;
+    bool follows = move_of_averages(g, u) == AMP_AVERAGE_FOLLOWS;
     return (struct ampk_param){.value = p->value,
                                .update = p->update,
                                .m = p->m,
                                .v = p->v,
-                               .average = p->average,
+                               .average = follows ? p->average : NULL,
                                .grad = p->sum ? p->sum : p->grad,
                                .n = p->n,
                                .unscale = g->unscale * (sums ? factor : factor / batch),
@@ -246,14 +254,12 @@ static struct ampk_param param_of(struct amp_graph *g, const struct amp_param *p
                                .trust = trust ? g->trust + (p - g->params) : NULL};
 }
 
-/* Call once in a step that is applied: counts it. */
-static struct ampk_rule rule_of(struct amp_graph *g, const struct amp_update *u)
+static struct ampk_rule rule_of(const struct amp_graph *g, const struct amp_update *u)
 {
-    const struct amp_rules *rules = &g->plan->rules;
     struct ampk_rule rule = {
         .momentum = u->momentum, .b1 = u->b1, .b2 = u->b2, .eps = u->eps, .t = u->t};
-    if (rules->ema_alpha > 0 && g->counts)
-        rule.average_rest = (float)amp_rules_average_rest(rules, ++g->counts->averaged);
+    if (move_of_averages(g, u) == AMP_AVERAGE_FOLLOWS)
+        rule.average_rest = (float)amp_rules_average_rest(&g->plan->rules, g->counts->averaged + 1);
     return rule;
 }
 
@@ -322,9 +328,38 @@ static void update_by(struct amp_graph *g, const struct amp_update *u, struct am
 static void average_statistics(struct amp_graph *g, float rest)
 {
     int n = 0;
+    g->counts->averaged++;
     for (const struct amp_rolling *r = g->rolling; r < g->rolling + g->n_rolling; r++)
         if (r->average) g->copies[n++] = (struct ampk_span){r->average, r->value, r->n};
     if (n) g->backend->average_many(g->context, g->copies, n, rest);
+}
+
+/* All averages become the weights, or all weights the averages. */
+static void copy_averages(struct amp_graph *g, bool to_weights)
+{
+    for (const struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
+        struct ampk_span begun = {p->average, p->value, p->n}, taken = {p->value, p->average, p->n};
+        g->backend->copy_many(g->context, to_weights ? &taken : &begun, 1);
+    }
+    g->counts->averaged = to_weights ? 0 : 1;
+    if (to_weights) amp_graph_weights_changed(g);
+}
+
+/* After the weights. */
+static void move_averages(struct amp_graph *g, enum amp_average_move move, float rest)
+{
+    switch (move) {
+    case AMP_AVERAGE_RESTS:
+        if (g->counts) g->counts->averaged = 0;
+        break;
+    case AMP_AVERAGE_FOLLOWS:
+        average_statistics(g, rest);
+        break;
+    case AMP_AVERAGE_BEGINS:
+    case AMP_AVERAGE_REPLACES:
+        copy_averages(g, move == AMP_AVERAGE_REPLACES);
+        break;
+    }
 }
 
 /* Call before the masters change. If the backend packs while it updates, the update raises the
@@ -344,11 +379,12 @@ void amp_graph_update(struct amp_graph *g, const struct amp_update *u)
 {
     amp_graph_begin_range(g, "update");
     watch_update(g);
+    enum amp_average_move move = move_of_averages(g, u);
     struct ampk_rule rule = rule_of(g, u);
     float factor = clip_factor(g, u);
     for (int optimizer = AMPK_SGD; optimizer <= AMPK_ADAMW; optimizer++)
         update_by(g, u, rule, (enum ampk_optimizer)optimizer, factor);
-    average_statistics(g, rule.average_rest);
+    move_averages(g, move, rule.average_rest);
     for (int i = 0; i < g->n_params; i++)
         g->params[i].due = false;
     amp_graph_end_range(g);

@@ -52,7 +52,7 @@ struct amp_changed {
 
 /* Steps since the run began. A step that is skipped is in none of them. */
 struct amp_counts {
-    int64_t averaged; /* that moving averages have followed */
+    int64_t averaged; /* that moving averages have followed; 0 where AlexeyAB's rests */
     int64_t clipped;  /* whose gradients clip_grad_norm has made smaller */
 };
 
@@ -199,6 +199,7 @@ struct amp_update {
     int batch; /* images of the whole step */
     bool adam;
     int t;
+    size_t iteration; /* that it ends, from 1 on */
     double grad_norm; /* amp_graph_grad_norm's, if the plan's rules clip by it */
 };
 

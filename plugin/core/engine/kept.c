@@ -23,13 +23,14 @@ static bool make_param(struct amp_kept *k, const struct amp_rules *rules, const 
 static bool make_arrays(struct amp_kept *k, const struct amp_rules *rules,
                         const struct amp_owned *owned)
 {
-    bool good = true;
+    /* AlexeyAB's average is of weights only. */
+    bool good = true, averages = rules->ema_alpha > 0 && !rules->ema_until;
     k->params = calloc((size_t)k->n_params + 1, sizeof *k->params);
     k->averages = calloc((size_t)k->n_rolling + 1, sizeof *k->averages);
     if (!k->params || !k->averages) return false;
     for (int i = 0; i < k->n_params && good; i++)
         good = make_param(k, rules, &owned->params[i], &k->params[i]);
-    for (int i = 0; i < k->n_rolling && good && rules->ema_alpha > 0; i++) {
+    for (int i = 0; i < k->n_rolling && good && averages; i++) {
         if (owned->rolling[i].carried) continue;
         k->averages[i] = make_array(k, owned->rolling[i].n);
         good = k->averages[i];

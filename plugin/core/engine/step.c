@@ -481,6 +481,7 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
     /* Before the update: the numbers describe the gradients that it is about to apply. */
     struct amp_numbers numbers = take_numbers(s);
     s->updating = false;
+    s->update.iteration = iteration;
     s->update.grad_norm = numbers.grad_norm;
     if (s->applying) amp_graph_update(s->graph, &s->update);
     if (s->graph->counts) numbers.clipped = s->graph->counts->clipped;

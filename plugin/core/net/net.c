@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/core/read/cfg.h"
 #include "plugin/core/read/cfg_checks.h"
 
 static int describe_net(struct describer *d, int w, int h)
@@ -164,6 +165,8 @@ static struct amp_net_desc *describe(const struct amp_cfg_file *cfg, int w, int 
     net->cfg_path = cfg->path;
     net->dialect = cfg->dialect;
     net->dialect_reason = cfg->dialect_reason;
+    if (*cfg->dialect_reason && amp_cfg_is_variant(cfg->path)) /* its lines are not the user's */
+        net->dialect_reason += strcspn(net->dialect_reason, ":") + strlen(": ");
     struct describer d = {
         .complaints = {.cfg = cfg, .err = err, .err_size = err_size}, .net = net, .strict = strict};
     if (describe_all(&d, w, h) == 0) return net;

@@ -130,9 +130,14 @@ bool amp_net_next_size(const struct amp_net_desc *net, int *w, int *h)
     return true;
 }
 
+bool amp_net_has_forks_head(const struct amp_net_desc *net)
+{
+    return net->layers[net->n - 1].loss.yolo.own_rules;
+}
+
 bool amp_net_stretches(const struct amp_net_desc *net)
 {
-    return net->layers[net->n - 1].loss.yolo.own_rules && !net->letter_box;
+    return amp_net_has_forks_head(net) && !net->letter_box;
 }
 
 /* ---- the whole net ---- */
@@ -199,6 +204,24 @@ int amp_fail_fork_layer(struct describer *d, const char *lost)
                          d->section->name, lost);
 }
 
+/* Other nets load their images by stock's rules. */
+static int check_loading(const struct amp_complaints *c, const struct amp_net_desc *net)
+{
+    const struct amp_cfg_section *s = c->cfg->sections;
+    const struct {
+        const char *key;
+        bool asked;
+    } keys[] = {{"mosaic", net->mosaic},
+                {"mixup", net->mixup},
+                {"letter_box", net->letter_box},
+                {"flip", !net->flip}};
+    for (int i = 0; i < 4; i++)
+        if (keys[i].asked && !amp_net_has_forks_head(net))
+            return amp_fail_value(c, s, amp_cfg_find(s, keys[i].key),
+                                  "supported only for nets that end in [yolo]");
+    return 0;
+}
+
 /* Of [net], where AlexeyAB's Darknet ends or goes on without a word. */
 int amp_net_check_dialect(const struct amp_cfg_file *cfg, const struct amp_net_desc *net, char *err,
                           size_t err_size)
@@ -208,6 +231,7 @@ int amp_net_check_dialect(const struct amp_cfg_file *cfg, const struct amp_net_d
     const struct amp_cfg_entry *mosaic = amp_cfg_find(s, "mosaic"),
                                *mixup = amp_cfg_find(s, "mixup");
     if (net->dialect == AMP_DIALECT_STOCK) return 0;
+    if (check_loading(&c, net)) return -1;
     if (net->mosaic && net->letter_box)
         return amp_fail_value(&c, s, mosaic,
                               "with letter_box=1 AlexeyAB's Darknet does not train either; remove "

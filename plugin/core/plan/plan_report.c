@@ -70,6 +70,9 @@ static void print_update(const struct amp_plan *plan, const struct amp_net_desc 
         fprintf(f, ", clip_grad_%s=%g", r->clip_norm > 0 ? "norm" : "value",
                 r->clip_norm > 0 ? r->clip_norm : r->clip_value);
     if (averages) fprintf(f, ", ema_alpha=%g", r->ema_alpha);
+    if (averages && r->ema_until)
+        fprintf(f, " (from iteration %d on; at %d the weights become the average)", r->ema_from,
+                r->ema_until);
     if (kept) fprintf(f, "; its moments and averages take %.1f MiB", (double)kept / (1 << 20));
     fputc('\n', f);
 }
@@ -86,7 +89,12 @@ static void print_synced(const struct amp_plan *plan, FILE *f)
 
 void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
-    if (net->dialect == AMP_DIALECT_FORK) fprintf(f, "rules: fork (%s)\n", net->dialect_reason);
+    if (net->dialect == AMP_DIALECT_FORK)
+        fprintf(f, "rules: fork (%s)%s\n", net->dialect_reason,
+                amp_net_has_forks_head(net)
+                    ? ""
+                    : "; images, loss and boxes by stock's: the net does not "
+                      "end in [yolo]");
     fprintf(f, "mixed precision plan: %s", plan->dtype);
     if (plan->dtype_reason) fprintf(f, " (amp_dtype=auto: %s)", plan->dtype_reason);
     if (plan->level)

@@ -122,8 +122,9 @@ static int check_unread(struct keys_check *k, const struct amp_cfg_section *s,
     /* A key that Darknet reads in other layers is in the wrong place, not misspelt. */
     const char *meant = amp_key_find_anywhere(e->key) ? NULL : guess(k, e->key, section);
     if (meant)
-        return amp_fail_line(c, e->line, "%.60s=%.60s in %.60s: unknown key; did you mean %s?",
-                             e->key, e->written, s->name, meant);
+        return amp_fail_line(c, e->line, "%.60s=%.60s in %.60s: unknown key; did you mean %s?%s",
+                             e->key, e->written, s->name, meant,
+                             is_own(k, meant) ? "" : amp_fork_way_out(c->cfg));
     add_finding(k, &k->ignored, s, e, "has no effect in this section");
     return 0;
 }

@@ -73,12 +73,12 @@ static int fail_number(const struct amp_complaints *c, const struct amp_cfg_sect
                        const struct amp_cfg_entry *e, enum amp_cfg_kind kind, const char *element)
 {
     bool whole = is_whole(kind);
-    return amp_fail_value(c, s, e, "\"%.40s\"; allowed: %s%s%s%s",
-                          element == e->value ? e->written : element,
-                          whole ? "a whole number of 32 bits" : "a finite number",
-                          !whole && amp_number_vanishes(element) ? AMP_FP32_LEAST : "",
-                          is_list(kind) ? ", or several with commas between them" : "",
-                          amp_cfg_remark_hint(e->value));
+    return amp_fail_value(
+        c, s, e, "\"%.40s\"; allowed: %s%s%s%s%s", element == e->value ? e->written : element,
+        whole ? "a whole number of 32 bits" : "a finite number",
+        !whole && amp_number_vanishes(element) ? AMP_FP32_LEAST : "",
+        is_list(kind) ? ", or several with commas between them" : "", amp_cfg_remark_hint(e->value),
+        read_number(element, whole) ? amp_fork_way_out(c->cfg) : "");
 }
 
 /* Darknet's atoi and atof stop at the first wrong character and say nothing. By the fork's rules
@@ -184,8 +184,8 @@ static int check_anchors(const struct amp_complaints *c, const struct amp_cfg_se
     int n = amp_list_count(e->value), num = amp_cfg_int(s, "num", 1);
     if (n <= 2LL * num) return 0; /* Darknet takes .5 for missing ones */
     return amp_fail_line(c, e->line,
-                         "anchors= in %s: %d numbers; allowed: %lld, two for each of num=%d",
-                         s->name, n, 2LL * num, num);
+                         "anchors= in %s: %d numbers; allowed: %lld, two for each of num=%d%s",
+                         s->name, n, 2LL * num, num, amp_fork_way_out(c->cfg));
 }
 
 int amp_cfg_values_check(const struct amp_complaints *c)

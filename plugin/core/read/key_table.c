@@ -131,7 +131,7 @@ static const struct amp_key_row rows[] = {
     REFUSED("dropblock_size_rel", IN(DROPOUT), "0", "the dropping of whole blocks"),
     REFUSED("dynamic_minibatch", NET, "0", "passes of changing size"),
     OTHERS("ema", NET, "0"),
-    /* Ours; the fork's average begins at max_batches / 2. */
+    /* Ours too, by another rule, so it does not decide. */
     {KEY("ema_alpha", NET, NUMBER, "0"), .reader = AMP_KNOWN_TO_FORK},
     REFUSED("embedding_layer", BOXES, NULL, "tracking"),
     OTHERS("epochs", NET, NULL),

@@ -228,7 +228,7 @@ static const struct amp_option_row rows[] = {
      "Keep a moving average of weights and running statistics: each step it keeps this share of "
      "its old value (less in the [first steps](training-features.md#moving-average-of-weights)). "
      "`-map` measures the average, and `NAME_ema.weights` holds it beside backup and final "
-     "weights. 0: none.",
+     "weights. 0: none. Cfgs of AlexeyAB's Darknet are averaged by its rule.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(rules.ema_alpha), .numbers = {0, .999999}},
     {"clip_grad_norm", "number", "0 to 1000000000", "0",
      "Largest norm of a step's gradients: where it is larger, all are multiplied by one factor "
@@ -368,6 +368,12 @@ void amp_options_settle_dtype(struct amp_options *o, bool device, bool bf16)
                       : bf16 ? "this CPU multiplies BF16"
                              : "this CPU multiplies FP32 only; of the short types FP16 is the more "
                                "exact";
+}
+
+bool amp_options_replay(const struct amp_options *o)
+{
+    return o->dtype == AMP_DTYPE_FP16 && o->loss_scale_dynamic &&
+           o->on_overflow == AMP_OVERFLOW_RETRY;
 }
 
 int amp_option_layer_override(const struct amp_cfg_section *section)

@@ -53,6 +53,22 @@ static void note_idle_keys(const struct amp_rules *r, const struct amp_complaint
                   moments ? "; B1 is its momentum" : "");
 }
 
+/* AlexeyAB's Darknet averages from half of max_batches on, and takes the average 1000 iterations
+ * before the end. */
+static void time_average(struct amp_rules *r, const struct amp_complaints *c)
+{
+    int total = amp_net_int(c->cfg, "max_batches");
+    if (c->cfg->dialect != AMP_DIALECT_FORK || r->ema_alpha == 0) return;
+    r->ema_from = total / 2;
+    r->ema_until = total - 1000;
+    if (r->ema_from < r->ema_until) return;
+    amp_note_entry(c, amp_cfg_find(c->cfg->sections, "ema_alpha"),
+                   "has no effect: AlexeyAB's Darknet averages from half of max_batches to 1000 "
+                   "iterations before the end, so max_batches=%d must be above 2000",
+                   total);
+    r->ema_alpha = r->ema_from = r->ema_until = 0;
+}
+
 int amp_rules_complete(struct amp_rules *r, const struct amp_complaints *c)
 {
     const struct amp_cfg_file *cfg = c->cfg;
@@ -72,6 +88,7 @@ int amp_rules_complete(struct amp_rules *r, const struct amp_complaints *c)
     /* Other optimizers of ours have an eps of their own. */
     r->eps = r->darknets_adam || amp_cfg_find(net, "eps") ? amp_net_float(cfg, "eps") : 0;
     note_idle_keys(r, c);
+    time_average(r, c);
     return check_betas(r, c);
 }
 
@@ -105,5 +122,15 @@ double amp_rules_clip_factor(const struct amp_rules *r, double norm)
 
 double amp_rules_average_rest(const struct amp_rules *r, int64_t n)
 {
-    return 1 - r->ema_alpha * (1 - exp(-(double)n / AMP_EMA_RAMP));
+    return 1 - r->ema_alpha * (r->ema_until ? 1 : 1 - exp(-(double)n / AMP_EMA_RAMP));
+}
+
+enum amp_average_move amp_rules_average_move(const struct amp_rules *r, int64_t averaged,
+                                             size_t iteration)
+{
+    if (!r->ema_until) return AMP_AVERAGE_FOLLOWS;
+    if (iteration < (size_t)r->ema_from) return AMP_AVERAGE_RESTS;
+    if (iteration < (size_t)r->ema_until)
+        return averaged ? AMP_AVERAGE_FOLLOWS : AMP_AVERAGE_BEGINS;
+    return averaged ? AMP_AVERAGE_REPLACES : AMP_AVERAGE_RESTS;
 }

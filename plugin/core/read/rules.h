@@ -29,6 +29,9 @@ struct amp_rules {
     double clip_norm;   /* 0: none */
     double clip_value;  /* 0: none */
     double ema_alpha;   /* 0: no moving average */
+    /* The iterations that begin AlexeyAB's average and put it in place of the weights. 0: ours,
+     * which follows every step and stays beside the weights. */
+    int ema_from, ema_until;
 };
 
 /* Reads Darknet's keys of Adam into *r, whose own keys are set already, and checks that all fit
@@ -45,9 +48,22 @@ double amp_rules_eps(const struct amp_rules *);
 /* The factor on all gradients that clip_norm gives; norm: theirs. As PyTorch's clip_grad_norm_:
  * min(1, clip_norm / (norm + 1e-6)). A norm that is inf gives 0. */
 double amp_rules_clip_factor(const struct amp_rules *, double norm);
-/* The share of the new value in a moving average after its n-th step, from 1 on: 1 - d(n), with
- * d(n) = ema_alpha * (1 - e^(-n / AMP_EMA_RAMP)). At first the average follows the weights, since
- * it would otherwise hold the initial ones for 1 / (1 - ema_alpha) steps. */
+
+/* What a step does with the moving averages. */
+enum amp_average_move {
+    AMP_AVERAGE_RESTS,
+    AMP_AVERAGE_BEGINS, /* is a copy */
+    AMP_AVERAGE_FOLLOWS,
+    AMP_AVERAGE_REPLACES /* the weights become it, and it ends */
+};
+/* averaged: the steps that it has followed before; iteration: of this step, from 1 on. A skipped
+ * step does not move it, so that the next one may begin or replace. */
+enum amp_average_move amp_rules_average_move(const struct amp_rules *, int64_t averaged,
+                                             size_t iteration);
+/* The share of the new value in a moving average after its n-th step, from 1 on: 1 - d(n).
+ * AlexeyAB's d is ema_alpha. Ours is ema_alpha * (1 - e^(-n / AMP_EMA_RAMP)): at first the average
+ * follows the weights, since it would otherwise hold the initial ones for 1 / (1 - ema_alpha)
+ * steps. */
 #define AMP_EMA_RAMP 2000
 double amp_rules_average_rest(const struct amp_rules *, int64_t n);
 
