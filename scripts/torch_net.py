@@ -620,15 +620,20 @@ size=1
 activation=linear
 [convolutional]
 {}
-[softmax]
+[yolo]
+num=1
+mask=0
+anchors=1,1
+classes={}
 """
 
 
 def write_single(folder, layer, options, read, delta):
     batch, channels, height, width = read.shape
     folder.mkdir(exist_ok=True)
-    (folder / "net.cfg").write_text(SINGLE.format(batch, channels, height, width, channels, "\n".join(
-        f"{key}={value}" for key, value in options.items() if key != "stopbackward")))
+    kept = "\n".join(f"{key}={value}" for key, value in options.items() if key != "stopbackward")
+    classes = delta.shape[1] - 5  # a head of one box a place takes any number of channels
+    (folder / "net.cfg").write_text(SINGLE.format(batch, channels, height, width, channels, kept, classes))
     single = DarknetNet(folder / "net.cfg")
     before = single.layers[0].weighted
     with torch.no_grad():
