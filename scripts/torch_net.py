@@ -14,6 +14,8 @@ A construct that is not known here is an error that names it.
                  [--device cuda] [--amp fp16|bf16] [--compile MODE | --graphs] [--group N] [--serve] [--ddp]
     torch_net.py CFG WEIGHTS --check DIR.. [--device cuda] [--amp fp16|bf16]
     torch_net.py CFG WEIGHTS --prepare DIR
+    torch_net.py CFG WEIGHTS --single DIR
+    torch_net.py --check-single DIR.. [--amp fp16|bf16]
 
 The first form times training steps (forward, backward from fixed head gradients, SGD update
 with momentum and decay) on one preloaded batch, and prints one JSON line about itself and one
@@ -34,6 +36,11 @@ FP64: a JSON line for each {"heads": {"0": error}, "weights": {"0": error}, "fp3
 those of its mixed precision. FP64 takes twice FP32's memory, and on cards that are not made for it 32 to
 64 times its time: seconds for yolov3 416 with 4 images. The third writes random WEIGHTS and random
 delta_<i>.bin into DIR, the same ones every time.
+
+--single makes of every kind of convolution in the network one of its own, in DIR/<layer>: net.cfg, init.weights,
+and as input.bin and delta_0.bin what that layer reads in FP64 and the gradient of its output, from DIR's own
+input.bin and delta_<i>.bin. In front of it is a 1x1 convolution that changes nothing: its weight gradient shows the
+gradient of the layer's input. --check-single compares each, as --check does.
 
 Batch-norm is PyTorch's own, as users write it: variance with 1/N and eps 1e-5 inside the
 root, where Darknet's CPU code has 1/(N-1) and adds 1e-6 to the root. With N values per
@@ -68,6 +75,8 @@ ACTIVATIONS = {
     "elu": nn.ELU,
     "selu": nn.SELU,
     "hardtan": nn.Hardtanh,
+    "mish": nn.Mish,
+    "swish": nn.SiLU,
 }
 
 
@@ -182,6 +191,19 @@ class Reorg(nn.Module):
         return x.reshape(n, c * s**2, h // s, w // s)
 
 
+class Route(nn.Module):
+    """The channels of all sources; with groups, one group of each one's."""
+
+    def __init__(self, options):
+        super().__init__()
+        self.groups, self.group = int(options.get("groups", 1)), int(options.get("group_id", 0))
+
+    def forward(self, *parts):
+        if self.groups > 1:
+            parts = [part.chunk(self.groups, 1)[self.group] for part in parts]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+
 class Shortcut(nn.Module):
     """alpha * x + beta * the other layer, where both have elements; x elsewhere."""
 
@@ -220,14 +242,14 @@ class DarknetNet(nn.Module):
 
     def __init__(self, cfg):
         super().__init__()
-        (_, self.options), *sections = read_cfg(cfg)
+        (_, self.options), *self.sections = read_cfg(cfg)
         self.cfg = cfg
-        self.kinds = [kind for kind, _ in sections]
+        self.kinds = [kind for kind, _ in self.sections]
         self.sources = {}  # layer -> the earlier layers that a route or shortcut reads
         self.layers = nn.ModuleList()
         self.head_shapes = []  # (channels, height, width)
         try:
-            self.make_layers([options for _, options in sections])
+            self.make_layers([options for _, options in self.sections])
         except (CfgError, KeyError) as error:
             index = len(self.layers)
             raise CfgError(f"{cfg}: layer {index} [{self.kinds[index]}]: {error}") from None
@@ -260,7 +282,7 @@ class DarknetNet(nn.Module):
         if kind in ("route", "shortcut"):
             listed = options["layers" if kind == "route" else "from"].split(",")
             self.sources[index] = [int(i) if int(i) >= 0 else index + int(i) for i in listed if i]
-            return Shortcut(options) if kind == "shortcut" else nn.Identity()
+            return Shortcut(options) if kind == "shortcut" else Route(options)
         if kind not in SIMPLE:
             raise CfgError("this type of layer is not known here")
         return SIMPLE[kind](options, shape)
@@ -270,9 +292,7 @@ class DarknetNet(nn.Module):
         if index not in self.sources:
             return self.layers[index](x)
         parts = [outputs[source] for source in self.sources[index]]
-        if self.kinds[index] == "shortcut":
-            return self.layers[index](x, parts[0])
-        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        return self.layers[index](x, parts[0]) if self.kinds[index] == "shortcut" else self.layers[index](*parts)
 
     def forward(self, x):
         outputs, heads = {}, []
@@ -526,8 +546,8 @@ def results(net, images, deltas, device, amp=None, scale=1):
 
 
 def finite_results(net, images, deltas, device, amp):
-    """As `results`, with the largest loss scale from 2^16 down whose gradients are all finite."""
-    for power in range(16, -1, -1):
+    """As `results`, with the largest loss scale of 2^16, 2^12 .. 1 whose gradients are all finite."""
+    for power in range(16, -1, -4):
         heads, gradients = results(net, images, deltas, device, amp, 2**power)
         if all(torch.isfinite(gradient).all() for gradient in gradients.values()):
             break
@@ -571,6 +591,74 @@ def check(net, folders, device, amp):
         answer({**errors(reference, read_results(folder, reference)), **own})
 
 
+def true_tensors(net, images, deltas):
+    """{convolution: (what it reads, the gradient of its output)} of one pass in FP64."""
+    net.double()
+    x, outputs, heads, read = images.double(), [], [], {}
+    for index, kind in enumerate(net.kinds):
+        if kind in LOSSES:
+            heads.append(x)
+        if kind == "convolutional":
+            read[index] = x
+        x = net.run_layer(index, x, outputs)
+        if kind == "convolutional":
+            x.retain_grad()
+        outputs.append(x)
+    torch.autograd.backward(heads or [x], [delta.double() for delta in deltas])
+    net.float()
+    return {index: (x.detach(), outputs[index].grad) for index, x in read.items()}
+
+
+SINGLE = """[net]
+batch={}
+channels={}
+height={}
+width={}
+[convolutional]
+filters={}
+size=1
+activation=linear
+[convolutional]
+{}
+[yolo]
+num=1
+mask=0
+anchors=1,1
+classes={}
+"""
+
+
+def write_single(folder, layer, options, read, delta):
+    batch, channels, height, width = read.shape
+    folder.mkdir(exist_ok=True)
+    kept = "\n".join(f"{key}={value}" for key, value in options.items() if key != "stopbackward")
+    classes = delta.shape[1] - 5  # a head of one box a place takes any number of channels
+    (folder / "net.cfg").write_text(SINGLE.format(batch, channels, height, width, channels, kept, classes))
+    single = DarknetNet(folder / "net.cfg")
+    before = single.layers[0].weighted
+    with torch.no_grad():
+        before.bias.zero_()
+        before.weight.copy_(torch.eye(channels)[..., None, None])
+    single.layers[1].load_state_dict(layer.state_dict())
+    single.save_weights(folder / "init.weights")
+    read.float().numpy().tofile(folder / "input.bin")
+    delta.float().numpy().tofile(folder / "delta_0.bin")
+
+
+def make_single(net, folder):
+    """A folder for every kind of convolution but those of images: only these have no gradient of their input."""
+    images = read_floats(folder / "input.bin", net.input_shape())
+    deltas = [read_floats(folder / f"delta_{i}.bin", (len(images), *shape)) for i, shape in enumerate(net.head_shapes)]
+    tensors = true_tensors(net, images, deltas)
+    known = set()
+    for index, (read, delta) in tensors.items():
+        options = net.sections[index][1]
+        kind = (read.shape, *sorted(options.items()))
+        if index and kind not in known:
+            known.add(kind)
+            write_single(folder / str(index), net.layers[index], options, read, delta)
+
+
 def use_device(args):
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
@@ -588,8 +676,8 @@ def use_device(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cfg")
-    parser.add_argument("weights")
+    parser.add_argument("cfg", nargs="?")
+    parser.add_argument("weights", nargs="?")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--layout", choices=["nchw", "channels_last"], default="nchw")
@@ -606,9 +694,15 @@ def main():
     parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--check", type=Path, nargs="+", metavar="DIR")
     parser.add_argument("--prepare", type=Path, metavar="DIR")
+    parser.add_argument("--single", type=Path, metavar="DIR")
+    parser.add_argument("--check-single", type=Path, nargs="+", metavar="DIR")
     args = parser.parse_args()
-    if args.device == "cpu" and (args.graphs or args.amp == "fp16"):
-        raise CfgError("--graphs and --amp fp16 need --device cuda")
+    if not args.weights and not args.check_single:
+        parser.error("CFG and WEIGHTS are missing")
+    if args.device == "cpu" and args.graphs:
+        raise CfgError("--graphs needs --device cuda")
+    if args.device == "cpu" and args.amp == "fp16" and not hasattr(torch.amp, "GradScaler"):
+        raise CfgError(f"PyTorch {torch.__version__} has no float16 autocast on a CPU, 2.3 has; --amp bf16, or none")
     if args.ddp and (args.device != "cpu" or args.check or args.prepare):
         raise CfgError("--ddp is for timing on the CPU: Gloo carries the gradients")
     if args.graphs and args.compile:
@@ -618,14 +712,22 @@ def main():
         torch.distributed.init_process_group("gloo")
         bench(args)
         return torch.distributed.destroy_process_group()
-    if not args.check and not args.prepare:
+    if not any((args.check, args.prepare, args.single, args.check_single)):
         return bench(args)
     use_device(args)
+    for folder in args.check_single or []:
+        net = DarknetNet(folder / "net.cfg")
+        net.load_weights(folder / "init.weights")
+        check(net, [folder], torch.device(args.device), args.amp)
+    if args.check_single:
+        return None
     net = DarknetNet(args.cfg)
     if args.prepare:
         return prepare(net, args.weights, args.prepare)
     net.load_weights(args.weights)
-    check(net, args.check, torch.device(args.device), args.amp)
+    if args.single:
+        return make_single(net, args.single)
+    return check(net, args.check, torch.device(args.device), args.amp)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@
  * stdin; each further line is a number of seconds to time steps for, answered by a JSON line.
  * --heads fixed: the loss layers do nothing but hand out a fixed gradient, so that another
  * framework can do the same; on a device nothing is copied to or from the host meanwhile.
- * --dump: writes input.bin (NCHW), delta_H.bin (the fixed gradient of head number H; read instead
- * where it exists), and after one step head_H.bin (what head H reads) and layer_I_dw.bin (weight
- * gradient, OIHW, Darknet's sign). All files are raw float32.
+ * --dump: writes input.bin (NCHW) and delta_H.bin (the fixed gradient of head number H), both read
+ * instead where they exist, and after one step head_H.bin (what head H reads) and layer_I_dw.bin
+ * (weight gradient, OIHW, Darknet's sign). All files are raw float32.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -36,6 +36,7 @@
 #endif
 #ifndef BENCH_STOCK
 #include "amp.h"
+#include "kernels/kernels.h"
 #ifdef GPU
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
@@ -344,16 +345,80 @@ static void print_device(void) {}
 #define keep_batch_on_device(net)         ((void)0)
 #endif
 
-/* ---- the network ---- */
+/* ---- heads on the host ---- */
 
 static int host_heads, fixed_passes; /* heads on the host; passes of all of them */
 
+/* A head that Darknet's code runs. */
 static void forward_fixed(layer l, network net)
 {
     fixed_passes++;
     memcpy(l.delta, fixed_delta[net.index], count(&l) * sizeof(float));
     *l.cost = 0;
 }
+
+#ifndef BENCH_STOCK
+/* A yolo head that the plugin runs: whoever asks for the CPU backend gets this program's table (the
+ * linker's --wrap). Heads are told apart by their deltas, and come in the order of their layers. */
+extern const struct ampk_backend __real_ampk_cpu;
+struct ampk_backend __wrap_ampk_cpu;
+static int is_ours[1000]; /* by layer */
+
+static void forward_fixed_yolo(struct ampk_context *ctx, const struct ampk_yolo_head *o,
+                               const struct ampk_tensor *x, const struct ampk_tensor *out,
+                               uint32_t *amax)
+{
+    (void)ctx, (void)o, (void)x, (void)out, (void)amax;
+}
+
+static void fixed_yolo_loss(struct ampk_context *ctx, const struct ampk_yolo_head *o,
+                            const struct ampk_tensor *out, const float *truth, float *delta,
+                            struct ampk_loss_sums *sums, uint32_t *amax)
+{
+    static const float *delta_of[1000];
+    int i = 0;
+    (void)ctx, (void)o, (void)out, (void)truth, (void)sums, (void)amax;
+    while (i < 1000 && !(is_ours[i] && (!delta_of[i] || delta_of[i] == delta)))
+        i++;
+    if (i == 1000) die("fixed heads:", "the network was made anew");
+    delta_of[i] = delta;
+    fixed_passes++;
+    memcpy(delta, fixed_delta[i], fixed_count[i] * sizeof(float));
+}
+
+static int has_heads_of_darknet(const network *net)
+{
+    for (int i = 0; i < net->n; i++)
+        if (is_head(&net->layers[i]) && net->layers[i].type != YOLO) return 1;
+    return 0;
+}
+
+static void choose_heads(int fixed)
+{
+    __wrap_ampk_cpu = __real_ampk_cpu;
+    if (!fixed) return;
+    __wrap_ampk_cpu.yolo_forward = forward_fixed_yolo;
+    __wrap_ampk_cpu.yolo_loss = fixed_yolo_loss;
+}
+#else
+static void choose_heads(int fixed)
+{
+    (void)fixed;
+}
+#endif
+
+static void fix_on_host(layer *l, int i)
+{
+    host_heads++;
+#ifndef BENCH_STOCK
+    is_ours[i] = l->type == YOLO;
+    if (is_ours[i]) return;
+#endif
+    (void)i;
+    l->forward = forward_fixed;
+}
+
+/* ---- the network ---- */
 
 static void fix_heads(network *net, const struct arguments *a)
 {
@@ -374,17 +439,19 @@ static void fix_heads(network *net, const struct arguments *a)
         if (on_device)
             fixed_delta_dev[i] = cuda_make_array(fixed_delta[i], count(l));
         else
-            l->forward = forward_fixed, host_heads++;
+            fix_on_host(l, i);
     }
 }
 
 /* Three objects an image, at random places, the rest of the label is zero; or one class an image.
  */
-static void fill_batch(network *net)
+static void fill_batch(network *net, const char *folder)
 {
     unsigned long long state = 7;
-    for (int i = 0; i < net->inputs * net->batch; i++)
-        net->input[i] = noise(&state);
+    size_t inputs = (size_t)net->inputs * (size_t)net->batch;
+    if (!folder || !read_floats(folder, "input.bin", net->input, inputs))
+        for (size_t i = 0; i < inputs; i++)
+            net->input[i] = noise(&state);
     memset(net->truth, 0, (size_t)net->truths * (size_t)net->batch * sizeof(float));
     for (int b = 0; b < net->batch; b++) {
         float *t = net->truth + b * net->truths;
@@ -416,7 +483,7 @@ static void dump(network *net, const char *folder)
             pull(net->layers[i - 1].output, net->layers[i - 1].output_gpu, count(l));
             write_floats(folder, name, net->layers[i - 1].output, count(l));
         }
-        if (l->type == CONVOLUTIONAL) {
+        if (l->type == CONVOLUTIONAL && !l->dontload) { /* not what stands in for a [route] */
             snprintf(name, sizeof name, "layer_%d_dw.bin", i);
             pull(l->weight_updates, l->weight_updates_gpu, (size_t)l->nweights);
             write_floats(folder, name, l->weight_updates, (size_t)l->nweights);
@@ -474,12 +541,13 @@ static network *load(const struct arguments *a)
     srand(1);
     network *net = load_network(a->cfg, a->weights, 1);
     if (!a->fixed) return net;
-#ifndef BENCH_STOCK
-    if (!on_device) amp_detach(net);
-#endif
+#ifdef BENCH_STOCK
     fix_heads(net, a);
-#ifndef BENCH_STOCK
-    if (!on_device) amp_attach(net, a->cfg);
+#else
+    int again = !on_device && has_heads_of_darknet(net); /* their functions are replaced */
+    if (again) amp_detach(net);
+    fix_heads(net, a);
+    if (again) amp_attach(net, a->cfg);
 #endif
     return net;
 }
@@ -544,9 +612,10 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0); /* Darknet says there what of CUDA failed, and aborts */
     if (a.serve && !fgets(line, sizeof line, stdin)) return 0;
     open_device(a.gpu);
+    choose_heads(a.fixed);
     network *net = load(&a);
     net->subdivisions = 1;
-    fill_batch(net);
+    fill_batch(net, a.dump);
     if (a.dump) dump(net, a.dump);
     if (a.fixed) keep_batch_on_device(net);
     warm_up(net, a.warmup);
@@ -554,7 +623,8 @@ int main(int argc, char **argv)
     warm_up(net, a.group);
     if (fixed_passes < host_heads)
         die("fixed heads:",
-            "the plugin computes a loss itself; put mixed_precision=0 into its section");
+            "Darknet's code computed the loss of a [yolo]; mixed_precision=1 belongs "
+            "into [net], and none into its section");
     stop_watching_memory();
     describe(net, a.cfg);
     if (!a.serve) time_steps(net, a.steps, a.group, 0);

@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import bench_lib
 import bench_report
 import toyset
+from torch_python import python_with_torch
 
 NETWORK = {"macs": 33e9, "first_macs": 0.15e9, "outputs": 30e6, "weights": 62e6}
 H200 = {"name": "NVIDIA H200", "compute_capability": 90, "multiprocessors": 132,
@@ -316,13 +317,6 @@ def test_bars():
     assert "| memory, fp16 / stock | 0.39 | <= 0.4 | met |" in lines, lines
     assert "| memory from the start, fixed / torch | 1.03 | - | - |" in lines, lines
     assert bench_report.verdicts("NVIDIA H200", "yolov3-416", 16, {"fp16": {"memory_bytes": 1}}, {}) == []
-
-
-def python_with_torch():
-    for python in (sys.executable, "/usr/bin/python3"):
-        if not subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
-            return python
-    return None
 
 
 def test_torch(folder):
