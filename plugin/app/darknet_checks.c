@@ -73,6 +73,14 @@ static void check_folder(struct check *c, const char *folder, const char *why)
         FAULT(c, "%s%s", err, why);
 }
 
+/* Forgotten, it is the first file of weights that stands there. */
+static void check_new(struct check *c, const char *path)
+{
+    struct stat info;
+    if (!stat(path, &info) && S_ISREG(info.st_mode))
+        FAULT(c, "OUT file %s: is there already and would be written over; name a new one", path);
+}
+
 static void check_output(struct check *c, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -129,6 +137,7 @@ static void check_word(struct check *c, const char *kind, const char *word)
                                        : "weights",
               word, why);
     if (!strcmp(kind, "OUT")) check_output(c, word);
+    if (!strcmp(kind, "OUT")) check_new(c, word);
     if (!strcmp(kind, "LAYER")) check_number(c, kind, word, 0, layers - 1);
     if (!strcmp(kind, "LAYERS")) check_number(c, kind, word, 0, layers);
     if (!strcmp(kind, "HEIGHT") || !strcmp(kind, "WIDTH"))

@@ -21,8 +21,8 @@ int darknet_main(int argc, char **argv);
 #define YOLO      "prefix= thresh=F c=N s=N avg=P"
 #define CLASSIFY  "gpus= c=N t=N clear"
 #define SEGMENT   "gpus= c=N clear display"
-#define CHARACTER "file= seed= len=N temp=F srand=I clear tokenized tokens="
-#define GO        "gpus= clear multi anon iters=N resign=I cpuct=F temp=F time=F"
+#define CHARACTER "file= seed= len=N temp=G srand=I clear tokenized tokens="
+#define GO        "gpus= clear multi anon iters=N resign=I cpuct=F temp=G time=F"
 #define LSD       "clear display b=N file="
 #define NIGHTMARE                                                                                  \
     "range=P norm=N rounds=N iters=N octaves=N zoom=F rate=F thresh=F rotate=F momentum=F "        \

@@ -72,6 +72,8 @@ static const char *value_fault(char kind, const char *value)
     switch (kind) {
     case 'F':
         return is_number(value) ? NULL : "a number";
+    case 'G':
+        return is_number(value) && strtod(value, NULL) > 0 ? NULL : "a number above 0";
     case 'I':
         return is_whole(value, INT_MIN) ? NULL : "a whole number";
     case 'N':

@@ -344,6 +344,10 @@ int amp_command_detector_train(int argc, char **argv)
         fputs("nothing was trained\n", stderr);
         return 1;
     }
+    const char *idle = words.mixed ? words.one_gpu : words.gpus ? words.gpus : words.one_gpu;
+    if (!on_gpu && idle && !launch.rank)
+        fprintf(stderr, "darknet-amp: -gpus %s: this build has no CUDA; it trains on the CPU\n",
+                idle);
     if (words.mixed && launch.size > 1 && take_gpu(&argc, &argv, words.gpus, launch.local))
         return 1;
     /* Of several processes, rank 0 looks at the inputs and draws; the others wait for it when they

@@ -13,6 +13,7 @@
 struct amp_train_words {
     const char *data, *cfg, *weights; /* NULL: not given */
     const char *gpus;                 /* more than one, with commas; NULL: not given */
+    const char *one_gpu;              /* the value of -gpus without a comma */
     bool mixed;                       /* the cfg has mixed_precision=1 */
     bool clear, map;
     int map_every, map_epochs; /* iterations; epochs; both 0: -map chooses */

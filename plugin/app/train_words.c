@@ -331,6 +331,7 @@ static int read_words(int argc, struct rest *r, struct amp_train_words *w)
     take_darknets(argc, r);
     const char *gpus = value_of(r, "-gpus");
     w->gpus = gpus && strchr(gpus, ',') ? gpus : NULL;
+    w->one_gpu = w->gpus ? NULL : gpus;
     w->mixed = is_mixed(r->words);
     if (w->gpus && !w->mixed && (w->map || w->chart))
         return fail("-map and -chart are for one GPU, or for mixed_precision=1; leave out either "

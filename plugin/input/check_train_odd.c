@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "plugin/core/read/cfg_text.h"
+
 struct teller {
     const struct amp_cfg_file *cfg;
     const struct amp_net_desc *net;
@@ -108,6 +110,19 @@ static void tell_same_mask(const struct teller *t, int layer)
     }
 }
 
+/* With mixed_precision=1 it is an error. */
+static void tell_few_anchors(const struct teller *t, int layer)
+{
+    const struct amp_cfg_section *s = amp_cfg_layer(t->cfg, layer);
+    const struct amp_cfg_entry *e = amp_cfg_find(s, "anchors");
+    int num = amp_cfg_int(s, "num", 1);
+    if (t->net->layers[layer].type != AMP_YOLO || !e || amp_list_count(e->value) >= 2 * num) return;
+    warn(t, e->line,
+         "anchors= has %d numbers; needed: %d, two for each of num=%d; Darknet takes 0.5 for those "
+         "that are missing",
+         amp_list_count(e->value), 2 * num, num);
+}
+
 void amp_train_odd_tell(const struct amp_cfg_file *cfg, const struct amp_net_desc *net, FILE *f)
 {
     struct teller t = {cfg, net, f};
@@ -117,5 +132,6 @@ void amp_train_odd_tell(const struct amp_cfg_file *cfg, const struct amp_net_des
     for (int i = 0; i < net->n; i++) {
         tell_pixels(&t, i);
         tell_same_mask(&t, i);
+        tell_few_anchors(&t, i);
     }
 }

@@ -99,6 +99,7 @@ def check_refused(folder):
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "-thresh", "nan"), ["-thresh nan: allowed: a number"]),
         (None, ("detector", "demo", "toy.data", "toy.cfg", weights, "-avg", "0"), ["-avg 0: allowed: a whole number, at least 1"]),
         (None, ("rnn", "generate", "c.cfg", "-len", "-5"), ["-len -5: allowed: a whole number, at least 0"]),
+        (None, ("rnn", "generate", "c.cfg", "-temp", "0"), ["-temp 0: allowed: a number above 0"]),
         (None, ("rnn", "generate", "c.cfg", "-srand", "1.5"), ["-srand 1.5: allowed: a whole number"]),
         (None, ("-i", "one", "rnn", "generate", "c.cfg"), ["-i one: allowed: a whole number"]),
         (None, ("detector", "valid", "toy.data", "toy.cfg", weights), ["results: No such file", "results= in the data file"]),
@@ -126,6 +127,8 @@ def check_refused(folder):
         (None, ("rnn", "generate", "c.cfg", "-seed", "caf\u00e9"), ["-seed: a character that is not ASCII"]),
         (None, ("print", "toy.cfg", weights, "99"), ["LAYER 99: allowed: a whole number from 0"]),
         (None, ("average", "toy.cfg", "none/out.weights", weights), ["none/: No such file"]),
+        (None, ("average", "toy.cfg", weights, "other.weights"), ["OUT file toy.weights: is there already"]),
+        (None, ("rgbgr", "toy.cfg", weights, "toy.names"), ["OUT file toy.names: is there already"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", "image000.png", "image000.png"),
          ["weights file image000.png", "another network"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", "other.weights", "image000.png"), ["other.weights: 4 bytes are left"]),
@@ -158,8 +161,8 @@ def check_right(folder):
                         ("classifier", "valid", "c.data", "c.cfg"),
                         ("classifier", "predict", "c.data", "c.cfg", "", "image000.png"),
                         ("-nogpu", "classifier", "fout", "c.data", "c.cfg", "", "train.txt"),
-                        ("partial", "toy.cfg", "toy.weights", "part.weights", "2"),
-                        ("average", "toy.cfg", "mean.weights", "toy.weights", "toy.weights"),
+                        ("partial", "toy.cfg", "toy.weights", key + "part.weights", "2"),
+                        ("average", "toy.cfg", key + "mean.weights", "toy.weights", "toy.weights"),
                         ("ops", "toy.cfg"), ("speed", "c.cfg", "2"), ("print", "toy.cfg", "toy.weights", "0")):
             told = run(folder, *command)
             assert told.returncode == 0, (command, told)

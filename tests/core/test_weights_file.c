@@ -191,6 +191,26 @@ AMP_TEST(messages)
     CHECK(strstr(err, "not a regular file"));
 }
 
+AMP_TEST(other_kinds_of_files)
+{
+    static const char *const begins[][2] = {
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 162482580\n",
+         "is a pointer of Git LFS, not the weights: git lfs pull"},
+        {"<!DOCTYPE html>\n<html><head><title>Virus scan warning</title></head></html>",
+         "is an HTML or XML page, not weights: the download did not give the file"},
+        {"PK\3\4 and the rest of a model of PyTorch",
+         "is a ZIP archive, or a model of PyTorch: Darknet reads .weights alone"},
+        {"\x89HDF\r\n and more of Keras", "is a model in HDF5: Darknet reads .weights alone"},
+        {"\x1F\x8B and compressed bytes", "is compressed by gzip: unpack it first"}};
+    describe("[net]\nheight=4\nwidth=4\nchannels=3\n"
+             "[convolutional]\nfilters=2\nsize=1\nactivation=linear\n");
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        FILE *f = fopen(weights_path, "w");
+        REQUIRE(f && fputs(begins[i][0], f) >= 0 && !fclose(f));
+        check_rejected(begins[i][1]);
+    }
+}
+
 AMP_TEST(header_versions)
 {
     static const struct {

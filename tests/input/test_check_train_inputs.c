@@ -627,6 +627,8 @@ AMP_TEST(odd_nets_are_told_and_allowed)
          "a.cfg:2: batch=1, subdivisions=1: a pass has 1 image"},
         {"batch_normalize=1\n", "batch_normalize=1\n[maxpool]\nsize=16\nstride=16\npadding=0\n",
          NULL},
+        {"anchors=1,1, 2,2\n", "anchors=1,1, 2\n",
+         "a.cfg:23: anchors= has 3 numbers; needed: 4, two for each of num=2; Darknet takes 0.5"},
         {"[yolo]\nmask=0,1\nanchors=1,1, 2,2\n", "[region]\nanchors=1,1, 16,16\n", NULL},
         {"[yolo]\nmask=0,1\nanchors=1,1, 2,2\n", "[region]\nanchors=1,1, 16,17\n",
          "a.cfg:21: anchors: 17 is more than the 16 x 16 cells of the image: anchors of [region] "

@@ -157,6 +157,27 @@ __attribute__((format(printf, 2, 3))) static int fail(const struct checker *k, c
     return -1;
 }
 
+/* What is often found under the name of a weights file. A version of Darknet begins with none of
+ * these. */
+static int check_kind(const struct checker *k, FILE *file)
+{
+    static const struct {
+        const char *begin, *what;
+    } kinds[] = {
+        {"version https://git-lfs", "is a pointer of Git LFS, not the weights: git lfs pull"},
+        {"<", "is an HTML or XML page, not weights: the download did not give the file"},
+        {"PK\3\4", "is a ZIP archive, or a model of PyTorch: Darknet reads .weights alone"},
+        {"\x89HDF", "is a model in HDF5: Darknet reads .weights alone"},
+        {"\x1F\x8B", "is compressed by gzip: unpack it first"}};
+    char begin[32] = "";
+    size_t n = fread(begin, 1, sizeof begin - 1, file);
+    rewind(file);
+    for (size_t i = 0; n && i < sizeof kinds / sizeof *kinds; i++)
+        if (!strncmp(begin, kinds[i].begin, strlen(kinds[i].begin)))
+            return fail(k, "%s", kinds[i].what);
+    return 0;
+}
+
 static int read_header(struct checker *k, FILE *file)
 {
     struct stat info;
@@ -239,7 +260,7 @@ int amp_weights_check(const char *path, const struct amp_net_desc *net,
     if (!stat(path, &there) && !S_ISREG(there.st_mode)) return fail(&k, "not a regular file");
     FILE *file = fopen(path, "rb");
     if (!file) return fail(&k, "cannot read: %s", strerror(errno));
-    int failed = read_header(&k, file) || check_layers(&k, net);
+    int failed = check_kind(&k, file) || read_header(&k, file) || check_layers(&k, net);
     fclose(file);
     return failed ? -1 : 0;
 }
