@@ -15,6 +15,8 @@ int amp_command_check(int argc, char **argv);
 int amp_command_profile(int argc, char **argv);
 /* Suggests a learning rate. Writes no file but the picture that it is asked for. */
 int amp_command_lr_find(int argc, char **argv);
+/* Prints the keys that a cfg may have. */
+int amp_command_keys(int argc, char **argv);
 /* Measures the mean average precision of a detector. */
 int amp_command_detector_map(int argc, char **argv);
 

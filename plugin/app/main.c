@@ -35,6 +35,7 @@ static const struct command commands[] = {
     {{"amp", "check"}, amp_command_check, false},
     {{"amp", "profile"}, amp_command_profile, false},
     {{"amp", "lr-find"}, amp_command_lr_find, false},
+    {{"amp", "keys"}, amp_command_keys, false},
     {{"amp", "bench-loader"}, refuse_moved, false},
     {{"amp", "shrink"}, refuse_moved, false},
     {{"amp", NULL}, amp_command, false},
@@ -52,6 +53,8 @@ static const char help[] =
     "         seconds of every layer in FP32 and in mixed precision; whether loading keeps up\n"
     "       darknet amp lr-find DATA CFG [WEIGHTS] [--chart FILE.svg] [--json]\n"
     "         a learning rate that suits a network and its images\n"
+    "       darknet amp keys [WORD]\n"
+    "         the keys that a cfg may have\n"
     "       darknet amp --version\n"
     "         versions of the libraries, and the CPU or GPU found\n"
     "       darknet detector train DATA CFG [WEIGHTS] [-clear] [-map] [-chart FILE.svg]\n"
