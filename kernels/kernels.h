@@ -412,6 +412,15 @@ struct ampk_cost {
  * lower. */
 #define AMPK_NO_MEMORY "out of memory"
 
+/* Places in the order of operations between which time is taken. */
+enum ampk_mark {
+    AMPK_MARK_FORWARD,
+    AMPK_MARK_FORWARD_DONE,
+    AMPK_MARK_UPDATE,
+    AMPK_MARK_UPDATE_DONE,
+    AMPK_MARKS
+};
+
 struct ampk_backend {
     const char *name;
     /* True where a library stores the results of convolutions: their amax then costs another pass
@@ -432,6 +441,15 @@ struct ampk_backend {
     /* Bytes that alloc could still give, 0 if unknown. The function is NULL if memory is the
      * host's. */
     size_t (*free_bytes)(struct ampk_context *);
+    /* used: bytes that alloc has given and free has not taken back. reserved: of the device, all
+     * that is taken, also by others: the caller's arrays, libraries, other programs. NULL as
+     * free_bytes. */
+    void (*memory)(struct ampk_context *, size_t *used, size_t *reserved);
+    /* Times on the device. mark notes when all operations so far are done; marked_seconds waits for
+     * a mark and the next one of the enum, and tells the seconds between them. NULL where
+     * operations are done when they return. */
+    void (*mark)(struct ampk_context *, enum ampk_mark);
+    double (*marked_seconds)(struct ampk_context *, enum ampk_mark begin);
     /* Order our stream with the caller's own work on the device (Darknet: the default stream).
      * acquire: operations called from now on see what the caller started before. release: the
      * caller's later work sees our operations. */

@@ -15,12 +15,15 @@ ABOUT = """Darknet, and a plugin that trains its networks in mixed precision. Th
 new, and those that do more than Darknet's own."""
 
 
-def help_of(program, words):
-    done = subprocess.run([program, *words, "--help"], capture_output=True, text=True,
-                          env={**os.environ, "LC_ALL": "C"})
+def output_of(program, words):
+    done = subprocess.run([program, *words], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
     if done.returncode or not done.stdout:
-        sys.exit(f"man-page: {' '.join(words)} --help: status {done.returncode}: {done.stderr[-300:]}")
+        sys.exit(f"man-page: {' '.join(words)}: status {done.returncode}: {done.stderr[-300:]}")
     return done.stdout.rstrip("\n")
+
+
+def help_of(program, words):
+    return output_of(program, [*words, "--help"])
 
 
 def commands(text):
@@ -44,6 +47,7 @@ def page(program, version):
              ".SH DESCRIPTION", roff(ABOUT), ".SH COMMANDS", ".nf", roff(listed), ".fi"]
     for words in commands(listed):
         parts += [f'.SH "darknet {roff(" ".join(words))}"', ".nf", roff(help_of(program, words)), ".fi"]
+    parts += [".SH CFG KEYS", ".nf", roff(output_of(program, ["amp", "keys"])), ".fi"]
     return "\n".join(parts) + "\n"
 
 

@@ -149,7 +149,8 @@ def train(name, program, gpu, folder, iterations):
               "device_memory_mb": progress.device_memory.peak if on_gpu else None,
               "seconds": round(time.monotonic() - progress.start, 1)}
     if name == "mixed":
-        last = json.loads(read_lines(folder / "iterations.jsonl")[-1])
+        log = map(json.loads, read_lines(folder / "iterations.jsonl"))
+        last = [told for told in log if "redone" in told][-1]
         result.update(redone=last["redone"], skipped=last["skipped"])
     return result
 

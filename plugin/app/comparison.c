@@ -94,6 +94,7 @@ static void set_net_keys(struct net_keys *k, const struct amp_precision *p, bool
     set(k, "seed", k->numbers[k->n]);
     set(k, "amp_log", NULL);
     set(k, "amp_log_layers", NULL);
+    set(k, "amp_log_noise", NULL);
     if (fp32) set(k, "amp_dtype", "fp32");
     if (o->level) { /* it stands for keys that are set here */
         set(k, "amp_level", NULL);

@@ -131,7 +131,8 @@ static int build(struct finder *f)
                                               {.key = "momentum_min"},
                                               {.key = "ema_alpha"},
                                               {.key = "amp_log"},
-                                              {.key = "amp_log_layers"}};
+                                              {.key = "amp_log_layers"},
+                                              {.key = "amp_log_noise"}};
     f->net = amp_variant_load("amp lr-find: the network", f->cfg_file, keys,
                               sizeof keys / sizeof *keys, f->weights);
     if (!f->net) return -1;

@@ -3,6 +3,7 @@
  * enough, also on a machine that could not hold it. */
 
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <limits.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "amp_observe.h"
 #include "commands.h"
 #include "measuring.h"
+#include "noise_log.h"
 #include "plugin/core/engine/layers.h"
 #include "plugin/core/files/checkpoint.h"
 #include "plugin/core/net/weights_file.h"
@@ -39,7 +41,19 @@ struct answer {
     bool fits, largest_fits;
     struct amp_fit written, fit, largest;
     double rate; /* the cfg's learning_rate */
+    /* The gradient noise scale: */
+    const char *log;        /* amp_log; NULL: the cfg does not ask for it */
+    bool noisy;             /* it is there: */
+    double noise;           /* in images */
+    size_t noise_iteration; /* when */
 };
+
+static void read_noise(const struct amp_options *options, struct answer *a)
+{
+    if (!options->log_noise || !options->log_path[0]) return;
+    a->log = options->log_path;
+    a->noisy = !amp_noise_log_read(a->log, &a->noise, &a->noise_iteration);
+}
 
 static size_t bytes_of(const struct request *r)
 {
@@ -65,6 +79,7 @@ static int find_fit(const struct request *r, const struct amp_cfg_file *cfg,
     int batch = amp_cfg_int(cfg->sections, "batch", 1);
     size_t bytes = bytes_of(r);
     const struct amp_fitter f = fitter_of(r, cfg, options);
+    read_noise(options, a);
     a->rate = amp_cfg_float(cfg->sections, "learning_rate", .001);
     if (amp_fit_predict(&f, batch, net->subdivisions, &a->written, err, err_size)) return -1;
     int fit = amp_fit_subdivisions(&f, batch, bytes, &a->fit, err, err_size);
@@ -84,6 +99,19 @@ static double scaled_rate(const struct answer *a)
  * it is told is our choice. */
 static const int told_from = 8;
 
+static void print_noise(const struct answer *a)
+{
+    if (!a->log) return;
+    if (!a->noisy) {
+        printf("\nThe gradient noise scale is not known yet: %s has none.\n", a->log);
+        return;
+    }
+    printf("\nThe gradient noise scale at iteration %zu was %.4g images (%s): a batch of that size "
+           "takes about twice the fewest steps there can be, and much larger ones gain little "
+           "(McCandlish et al. 2018). The cfg's batch is %d.\n",
+           a->noise_iteration, a->noise, a->log, a->written.batch);
+}
+
 static void print_fit(const struct request *r, const struct answer *a)
 {
     const struct amp_fit *fit = &a->fit, *largest = &a->largest;
@@ -98,6 +126,7 @@ static void print_fit(const struct request *r, const struct answer *a)
         printf("\nbatch=%d does not fit into %g GiB: with one image in a pass it takes %.2f. Lower "
                "batch, width or height.\n",
                fit->batch, r->memory, (double)fit->bytes / gib);
+    print_noise(a);
     if (!a->largest_fits || (a->fits && largest->images == fit->images)) return;
     printf(
         "\nThe largest batch that fits in one pass%s takes %.2f GiB. The learning rate goes with "
@@ -131,6 +160,12 @@ static void write_fit(struct amp_json *j, const struct answer *a)
     write_one(j, "as_written", true, &a->written, a->rate);
     write_one(j, "fit", a->fits, &a->fit, a->rate);
     write_one(j, "largest_fit", a->largest_fits, &a->largest, scaled_rate(a));
+    if (!a->log) return;
+    amp_json_begin(j, "noise_scale", '{');
+    amp_json_string(j, "log", a->log);
+    amp_json_number(j, "images", a->noisy ? a->noise : NAN);
+    amp_json_number(j, "iteration", a->noisy ? (double)a->noise_iteration : NAN);
+    amp_json_end(j, '}');
 }
 
 /* ---- the pass of each of several processes ---- */

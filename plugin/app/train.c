@@ -47,6 +47,7 @@ static struct {
     double started, drawn;
     struct amp_chart_state state; /* after the last iteration */
     bool undrawn;                 /* it is not in the chart yet */
+    FILE *aloud;                  /* -quiet: stdout, which Darknet does not have then */
     pthread_mutex_t lock;         /* another thread may end the program */
 } watch = {.state = {.average = NAN}, .lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -97,11 +98,39 @@ static void draw_iteration(network *net, size_t iteration, double loss)
     pthread_mutex_unlock(&watch.lock);
 }
 
+/* Darknet's trainer prints to stdout, as it does with every layer's line of loss; so do our lines
+ * of mAP, which are kept. */
+static void be_quiet(bool quiet)
+{
+    static FILE *nowhere;
+    if (!nowhere && !(nowhere = fopen("/dev/null", "w"))) return;
+    if (!watch.aloud) watch.aloud = stdout;
+    fflush(stdout);
+    stdout = quiet ? nowhere : watch.aloud;
+}
+
+/* Darknet's trainer ends at max_batches, and saves then. */
+static void end_training(network *net, size_t iteration)
+{
+    net->max_batches = (int)iteration;
+}
+
 /* A failed measurement has told why and is no reason to stop. */
+static int measure_aloud(network *net, size_t iteration)
+{
+    bool quiet = watch.aloud != NULL;
+    if (quiet) be_quiet(false);
+    int failed = amp_training_map_measure(watch.map, net, iteration);
+    if (quiet) be_quiet(true);
+    return failed;
+}
+
 static bool measure_map(network *net, size_t iteration)
 {
     if (!watch.map || !amp_training_map_due(watch.map, iteration)) return false;
-    if (amp_training_map_measure(watch.map, net, iteration)) return false;
+    int failed = measure_aloud(net, iteration);
+    if (amp_training_map_ends(watch.map)) end_training(net, iteration); /* all processes ask */
+    if (failed) return false;
     const struct amp_evaluation *e = amp_training_map_last(watch.map);
     if (watch.chart) amp_chart_add_map(watch.chart, iteration, e->map50, e->map);
     return true;
@@ -263,10 +292,14 @@ static const char help[] =
     "                        iterations), and keep the best weights as NAME_best.weights\n"
     "  -map_every N          Measure it every N iterations instead\n"
     "  -mAP_epochs N         Measure it every N epochs (at least 100 iterations) instead\n"
+    "  -patience N           End after N measurements without a better mAP, as a finished run "
+    "does\n"
     "  -iou_thresh X         With a cfg of AlexeyAB's rules: IoU of -map's first number (default: "
     "0.5)\n"
     "  -points N             The same: 0 (area under the curve, the default), 11 or 101 recalls\n"
     "  -chart FILE.svg       Draw loss, mAP and loss scale\n"
+    "  -quiet                Leave out Darknet's lines: a progress line about every ten seconds "
+    "stays\n"
     "  -gpus 0,1             GPUs to train on: with mixed_precision=1 a process for each, which\n"
     "                        mpirun starts\n"
     "  -i N                  Use GPU number N (default: 0)\n"
@@ -367,5 +400,6 @@ int amp_command_detector_train(int argc, char **argv)
         return 1;
     }
     amp_refuse_bad_images(1);
+    if (words.quiet) be_quiet(true);
     return darknet_main(argc, argv);
 }

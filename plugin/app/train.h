@@ -16,6 +16,8 @@ struct amp_train_words {
     const char *one_gpu;              /* the value of -gpus without a comma */
     bool mixed;                       /* the cfg has mixed_precision=1 */
     bool clear, map;
+    bool quiet;                /* Darknet's lines on stdout are left out */
+    int patience;              /* evaluations without a better one that end it; 0: none do */
     int map_every, map_epochs; /* iterations; epochs; both 0: -map chooses */
     double iou;                /* of the number that -map takes from AlexeyAB's rules */
     int points;                /* 0: the whole area; 11 or 101 recalls */
@@ -53,6 +55,12 @@ bool amp_training_map_due(const struct amp_training_map *, size_t iteration);
 /* Measures the network's weights, keeps them if they are the best, prints a line, and adds to
  * amp_log. 0, or -1 after saying why there is no result. */
 int amp_training_map_measure(struct amp_training_map *, network *trained, size_t iteration);
+
+/* Whether an evaluation at this iteration, one of each `every`, is the patience-th since the best
+ * one or a later one. patience 0: never. */
+bool amp_patience_ends(int patience, size_t iteration, size_t best, size_t every);
+/* The same of -map, by process 0, for all: each calls it after a measurement. Says why it ends. */
+bool amp_training_map_ends(const struct amp_training_map *);
 
 /* The last result, and the best; map50 is NAN where there is none yet. */
 const struct amp_evaluation *amp_training_map_last(const struct amp_training_map *);

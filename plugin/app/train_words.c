@@ -34,9 +34,9 @@ static const struct word {
                   {"-out", TEXT},      {"-clear", NO_VALUE}, {"-fullscreen", NO_VALUE},
                   {"-w", WHOLE},       {"-h", WHOLE},        {"-fps", WHOLE}};
 /* fork_words.c has given those of AlexeyAB's Darknet this spelling. */
-static const struct word ours[] = {{"-map", NO_VALUE}, {"-map_every", WHOLE},
-                                   {"-chart", TEXT},   {"-mAP_epochs", WHOLE},
-                                   {"-points", WHOLE}, {"-iou_thresh", NUMBER}};
+static const struct word ours[] = {
+    {"-map", NO_VALUE}, {"-map_every", WHOLE},   {"-chart", TEXT},     {"-mAP_epochs", WHOLE},
+    {"-points", WHOLE}, {"-iou_thresh", NUMBER}, {"-patience", WHOLE}, {"-quiet", NO_VALUE}};
 enum { OF_DARKNET = sizeof of_darknet / sizeof *of_darknet, OURS = sizeof ours / sizeof *ours };
 
 static const struct word *find_word(const struct word *list, size_t n, const char *name)
@@ -82,6 +82,13 @@ static int take_own(int *argc, char **argv, char *name, const char **value)
         if (!strcmp(argv[i], name))
             return *value ? fail("%s is given twice", name) : fail("no value after %s", name);
     return 0;
+}
+
+static int take_switch(int *argc, char **argv, char *name, bool *there)
+{
+    *there = find_arg(*argc, argv, name);
+    *argc -= *there;
+    return *there && find_arg(*argc, argv, name) ? fail("%s is given twice", name) : 0;
 }
 
 /* AlexeyAB's Darknet draws a PNG. */
@@ -142,10 +149,11 @@ static int read_points(const char *text, int *points)
 /* What follows the words that say how -map measures. */
 static int read_measuring(int *argc, char **argv, struct amp_train_words *w)
 {
-    const char *every, *epochs, *iou, *points;
+    const char *every, *epochs, *iou, *points, *patience;
     if (take_own(argc, argv, "-map_every", &every) ||
         take_own(argc, argv, "-mAP_epochs", &epochs) || take_own(argc, argv, "-iou_thresh", &iou) ||
-        take_own(argc, argv, "-points", &points) ||
+        take_own(argc, argv, "-points", &points) || take_own(argc, argv, "-patience", &patience) ||
+        read_number("-patience", patience, "evaluations", &w->patience) ||
         read_number("-map_every", every, "iterations", &w->map_every) ||
         read_number("-mAP_epochs", epochs, "epochs", &w->map_epochs) || read_iou(iou, &w->iou) ||
         read_points(points, &w->points))
@@ -157,10 +165,10 @@ static int read_measuring(int *argc, char **argv, struct amp_train_words *w)
 static int read_own(int *argc, char **argv, struct amp_train_words *w)
 {
     if (read_measuring(argc, argv, w) || take_own(argc, argv, "-chart", &w->chart)) return -1;
-    w->map = find_arg(*argc, argv, "-map");
-    *argc -= w->map;
-    if (w->map && find_arg(*argc, argv, "-map")) return fail("-map is given twice");
-    if (read_chart(w)) return -1;
+    if (take_switch(argc, argv, "-map", &w->map) || take_switch(argc, argv, "-quiet", &w->quiet) ||
+        read_chart(w))
+        return -1;
+    if (w->patience && !w->map) return fail("-patience has no effect without -map");
     /* AlexeyAB's words have no effect then either, and are no reason to stop. */
     return w->map_every && !w->map ? fail("-map_every has no effect without -map") : 0;
 }
@@ -285,7 +293,7 @@ static void report_unknown(struct rest *r, const char *word, const char *next, b
     else
         tell(r, refused, ending,
              "unknown word \"%s\"; allowed: DATA CFG [WEIGHTS], -clear, -gpus, -i, -nogpu, -map, "
-             "-map_every, -mAP_epochs, -iou_thresh, -points, -chart",
+             "-map_every, -mAP_epochs, -iou_thresh, -points, -patience, -quiet, -chart",
              word);
 }
 
@@ -336,6 +344,9 @@ static int read_words(int argc, struct rest *r, struct amp_train_words *w)
     if (w->gpus && !w->mixed && (w->map || w->chart))
         return fail("-map and -chart are for one GPU, or for mixed_precision=1; leave out either "
                     "them or -gpus");
+    if (w->quiet && !w->mixed)
+        return fail("-quiet leaves out Darknet's lines for the progress line of mixed_precision=1, "
+                    "which this cfg has not (amp_dtype=fp32 beside it trains in FP32)");
     w->clear = value_of(r, "-clear");
     w->data = r->words[3];
     w->cfg = w->data ? r->words[4] : NULL;

@@ -47,6 +47,7 @@ struct amp_training_map {
     enum amp_dialect dialect;
     struct amp_fork_settings rules; /* of AlexeyAB's number, if the dialect is his */
     bool averaged;                  /* the twin has the moving average of the weights */
+    int patience;                   /* evaluations; 0: no end before the last iteration */
     int rank;
 };
 
@@ -219,6 +220,7 @@ static void read_schedule(struct amp_training_map *m, const struct amp_cfg_file 
     size_t images = count_lines(amp_cfg_string(data->sections, "train", "data/train.list"));
     size_t epochs = (images + step - 1) / step * (size_t)(w->map_epochs ? w->map_epochs : 1);
     m->every = w->map_every ? (size_t)w->map_every : epochs > LEAST_EVERY ? epochs : LEAST_EVERY;
+    m->patience = w->patience;
     m->step = step;
     m->burn_in = (size_t)net->burn_in;
     m->total = (size_t)net->max_batches;
@@ -412,6 +414,29 @@ int amp_training_map_measure(struct amp_training_map *m, network *trained, size_
     amp_log_evaluation(trained, &m->last);
     print_line(m, kept);
     return 0;
+}
+
+bool amp_patience_ends(int patience, size_t iteration, size_t best, size_t every)
+{
+    return patience && iteration > best && (iteration - best) / every >= (size_t)patience;
+}
+
+/* Without a best one, keeping it has failed, and told why. */
+bool amp_training_map_ends(const struct amp_training_map *m)
+{
+    size_t nothing = 0;
+    void *rows = NULL;
+    const struct amp_evaluation *best = &m->best, *last = &m->last;
+    bool ends = !m->rank && !isnan(best->map50) && last->iteration < m->total &&
+                amp_patience_ends(m->patience, last->iteration, best->iteration, m->every);
+    if (ends)
+        fprintf(stderr,
+                "darknet-amp: mAP has not been better than %.2f %% for %d evaluations (-patience "
+                "%d): training ends at iteration %lu of %zu; the best was iteration %lu: %s\n",
+                100 * best->map50, m->patience, m->patience, last->iteration, m->total,
+                best->iteration, m->weights);
+    /* One that has "failed" makes all of them see it. */
+    return m->patience && amp_processes_collect(&rows, &nothing, ends);
 }
 
 const struct amp_evaluation *amp_training_map_last(const struct amp_training_map *m)

@@ -123,10 +123,10 @@ int amp_twin_create(const char *cfg_path, network **twin, char *err, size_t err_
 {
     /* One image at a time; no seed, so that the twin draws nothing from the training's streams; no
      * log, so that only training writes one; no amp_sync_bn, which has a say in subdivisions. */
-    static const struct amp_cfg_key keys[] = {{"batch", "1", 0},       {"subdivisions", "1", 0},
-                                              {"time_steps", "1", 0},  {"seed", NULL, 0},
-                                              {"amp_log", NULL, 0},    {"amp_log_layers", NULL, 0},
-                                              {"amp_sync_bn", NULL, 0}};
+    static const struct amp_cfg_key keys[] = {
+        {"batch", "1", 0},          {"subdivisions", "1", 0}, {"time_steps", "1", 0},
+        {"seed", NULL, 0},          {"amp_log", NULL, 0},     {"amp_log_layers", NULL, 0},
+        {"amp_log_noise", NULL, 0}, {"amp_sync_bn", NULL, 0}};
     struct amp_cfg_variant variant;
     struct amp_cfg_file *cfg = amp_cfg_read(cfg_path, err, err_size);
     *twin = NULL;

@@ -181,6 +181,7 @@ static void start_training_state(struct amp_session *s)
     give_betas(s);
     amp_log_start(&s->log, s->desc);
     s->log.layers_every = s->options.log_layers;
+    s->log.noisy = s->options.log_noise && s->options.log_path[0];
     s->log.clips = s->options.rules.clip_norm > 0;
     s->log.onecycle = s->options.schedule.policy == AMP_POLICY_ONECYCLE;
     s->step.log = &s->log;
@@ -216,6 +217,15 @@ static void report_plan(const struct amp_session *s)
     amp_plan_print(s->plan, s->desc, stderr);
     amp_schedule_print(&s->options.schedule, &s->options.rules, net->learning_rate, net->momentum,
                        stderr);
+}
+
+static void report_noise(const struct amp_session *s)
+{
+    if (s->log.noisy && s->desc->subdivisions < 2)
+        fprintf(stderr,
+                "darknet-amp: amp_log_noise=1: a step has one pass here (subdivisions=1), and the "
+                "noise scale compares a pass with a step: amp_log has null for it; subdivisions=2 "
+                "would tell it\n");
 }
 
 /* The `darknet` program sets the variable for itself (app/main.c). Inside another program it is too
@@ -271,6 +281,7 @@ static void attach_session(struct amp_session *s, network *net)
     report_stop(s);
     report_spinning(s);
     start_training_state(s);
+    report_noise(s);
     save_pointers(s);
     if (amp_session_commit(s, err, sizeof err)) amp_give_up(s, err);
     if (s->device) amp_upload_pin(s->net);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 double amp_clock_seconds(void)
 {
@@ -35,6 +36,16 @@ static bool read_number(const char *path, const char *key, size_t *number)
     if (f) fclose(f);
     if (found) *number = (size_t)value;
     return found;
+}
+
+/* The second number of the file, in pages. */
+size_t amp_resident_memory(void)
+{
+    unsigned long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%*u %llu", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 static size_t at_most(size_t bytes, size_t limit, size_t used)

@@ -86,6 +86,8 @@ class AmpLog:
 
     def take(self, entry):
         number = int(entry["iteration"])
+        if "summary" in entry:
+            return
         for key in ("loss", "loss_scale", "grad_norm", "redone", "skipped"):
             check_number(entry.get(key))
         for layer in entry.get("layers") or ():

@@ -135,7 +135,8 @@ def check_end(root):
     edit(folder / "toy.cfg", "learning_rate=0.001", "learning_rate=10")
     edit(folder / "toy.cfg", "burn_in=10", "burn_in=0")
     said = train(folder, "-chart", "chart.svg", status=1).stderr
-    losses = {o["iteration"]: o["loss"] for o in map(json.loads, (folder / "log").read_text().splitlines())}
+    log = map(json.loads, (folder / "log").read_text().splitlines())
+    losses = {o["iteration"]: o["loss"] for o in log if "loss" in o}
     known = [i for i, loss in losses.items() if loss is not None and i < max(losses)]
     lost = [i for i, loss in losses.items() if loss is None and i < max(losses)]
     assert lost and len(known) > 1, (said, losses)
@@ -211,6 +212,50 @@ def check_best_is_resumed(folder):
     assert "resumed from backup/toy_best.weights.amp: iteration %d" % best in err, err
 
 
+def check_patience(root):
+    """A rate that learns nothing more: mAP stays what it was, so the run ends, saves as a finished one, and says which
+    iteration was the best. A run that goes on from there remembers it."""
+    for keys in "seed=1", "seed=1\nmixed_precision=1\namp_log=log":
+        folder = make(root / ("patience%d" % len(keys)), keys, max_batches=200)
+        edit(folder / "toy.cfg", "burn_in=10", "burn_in=2")
+        edit(folder / "toy.cfg", "learning_rate=0.001", "learning_rate=0")
+        ended = train(folder, *MAP, "-patience", "3")
+        found = LINE.findall(ended.stdout)
+        assert [int(i) for i, _, _ in found] == [4, 8, 12, 16], found
+        values = [value for _, value, _ in found]
+        assert re.search(r"has not been better than %s %% for 3 evaluations \(-patience 3\): training ends at iteration 16 "
+                         r"of 200; the best was iteration 4: \S*toy_best.weights" % values[0], ended.stderr), ended.stderr
+        assert (folder / "backup" / "toy_final.weights").exists()
+        again = train(folder, "backup/toy_final.weights", *MAP, "-patience", "5")
+        assert [int(i) for i, _, _ in LINE.findall(again.stdout)] == [20, 24], again.stdout
+        assert "training ends at iteration 24 of 200; the best was iteration 4" in again.stderr, again.stderr
+    # One that goes on learning is not ended.
+    folder = make(root / "learns", "seed=1")
+    best = [int(i) for i, _, what in LINE.findall(train(folder, *MAP).stdout) if what == "the best so far"]
+    longest = max((b - a) // 4 for a, b in zip(best, best[1:] + [30]))
+    ended = train(folder, *MAP, "-patience", str(longest + 1))
+    assert "training ends" not in ended.stderr and LINE.findall(ended.stdout)[-1][0] == "30", ended
+
+
+def check_quiet(root):
+    """Of stdout only the lines of mAP stay, and nothing else changes."""
+    keys = "seed=1\nmixed_precision=1\namp_log=%s"
+    loud = make(root / "loud", keys % "log")
+    said = train(loud, *MAP)
+    quiet = make(root / "quiet", keys % "/dev/stdout")
+    kept = train(quiet, *MAP, "-quiet")
+    assert "Avg IOU" in said.stdout and "Loaded: " in said.stdout, said.stdout
+    lines = [line for line in kept.stdout.splitlines() if not line.startswith("{")]
+    seconds = re.compile(r"; [\d.]+ s$")
+    expected = [seconds.sub("", line) for line in said.stdout.splitlines() if line.startswith("mAP at")]
+    assert [seconds.sub("", line.replace(str(quiet), str(loud))) for line in lines] == expected, lines
+    assert [json.loads(line)["iteration"] for line in kept.stdout.splitlines() if '"loss"' in line] == list(range(1, 31))
+    assert "mixed precision: 30 iterations in " in kept.stderr and "where the time went" in kept.stderr, kept.stderr
+    for name, body in saved(loud).items():
+        if not name.endswith(".amp"):
+            assert saved(quiet)[name] == body, name
+
+
 def check_open_files(root):
     """A better result replaces the best files, and the old ones are not held open."""
     folder = make(root / "open", "seed=1")
@@ -248,6 +293,11 @@ def check_refusals(root):
             (MAP, "gone.png"),
             (("-map", "-map_every", "0"), "-map_every 0: allowed"),
             (("-map_every", "5"), "without -map"),
+            (("-patience", "5"), "-patience has no effect without -map"),
+            (("-map", "-patience", "0"), "-patience 0: allowed"),
+            (("-map", "-patiense", "5"), "did you mean -patience?"),
+            (("-quiet",), "-quiet leaves out Darknet's lines for the progress line of mixed_precision=1"),
+            (("-quiet", "-quiet"), "-quiet is given twice"),
             (("-map", "-map_every"), "no value after -map_every"),
             (("-map", "-map_every", "4", "-chart"), "no value after -chart"),
             (("-chart", "a.svg", "-chart", "b.svg"), "-chart is given twice"),
@@ -280,6 +330,8 @@ def main():
         check_best_is_resumed(mixed)
         check_open_files(Path(root))
         check_epoch(Path(root))
+        check_patience(Path(root))
+        check_quiet(Path(root))
         check_refusals(Path(root))
 
 

@@ -205,7 +205,7 @@ AMP_TEST(every_word_of_a_fault)
 AMP_TEST(every_number_of_a_line)
 {
     struct amp_scaler s = {.scale = 64, .redone = 3, .skipped = 4};
-    struct amp_numbers numbers = {.grad_norm = 2.5, .clipped = 5};
+    struct amp_numbers numbers = {.grad_norm = 2.5, .learning_rate = .125, .clipped = 5};
     struct amp_layer_numbers layers[2] = {{"convolutional", "fp16", 1.5, .25, .125},
                                           {"yolo", "fp32", NAN, NAN, NAN}};
     struct amp_log log;
@@ -215,6 +215,10 @@ AMP_TEST(every_number_of_a_line)
     log.json = open_memstream(&text, &size);
     REQUIRE(log.json);
     log.clips = true;
+    log.listed = 8;
+    CHECK(amp_log_wants_memory(&log));
+    amp_log_memory(&log, &(struct amp_memory){3000, 200, 4000});
+    CHECK(!amp_log_wants_memory(&log));
     amp_log_exchanged(&log, .5, .25, 3, 1000);
     amp_log_step(&log, &s);
     amp_log_iteration(&log, &s, 7, 9, 1.25, 4, &numbers);
@@ -222,12 +226,14 @@ AMP_TEST(every_number_of_a_line)
     numbers.n_layers = 2;
     amp_log_iteration(&log, &s, 8, 9, NAN, 4, &numbers);
     fflush(log.json);
-    CHECK_SAYS(text, "{\"iteration\": 7, \"loss\": 1.25, \"loss_scale\": 64, \"redone\": 3, "
-                     "\"skipped\": 4, \"seconds\": ");
+    CHECK_SAYS(text, "{\"iteration\": 7, \"epoch\": 3.5, \"loss\": 1.25, \"learning_rate\": "
+                     "0.125, \"loss_scale\": 64, \"redone\": 3, \"skipped\": 4, \"seconds\": ");
     CHECK_SAYS(text, ", \"wait_seconds\": 0.5, \"reduce_seconds\": 0.25, \"slowest_rank\": 3, "
-                     "\"exchanged_bytes\": 1000, \"grad_norm\": 2.5, \"clipped\": 5}\n");
-    CHECK_SAYS(text, "\"iteration\": 8, \"loss\": null, ");
-    CHECK_SAYS(text, ", \"clipped\": 5, \"layers\": [{\"layer\": 0, \"type\": "
+                     "\"exchanged_bytes\": 1000, \"grad_norm\": 2.5, \"clipped\": 5, "
+                     "\"host_memory_bytes\": 3000, \"device_memory_used_bytes\": 200, "
+                     "\"device_memory_reserved_bytes\": 4000}\n");
+    CHECK_SAYS(text, "\"iteration\": 8, \"epoch\": 4, \"loss\": null, ");
+    CHECK_SAYS(text, "_bytes\": 4000, \"layers\": [{\"layer\": 0, \"type\": "
                      "\"convolutional\", \"format\": \"fp16\", \"out_max\": 1.5, "
                      "\"delta_max\": 0.25, \"delta_zero\": 0.125}, {\"layer\": 1, \"type\": "
                      "\"yolo\", \"format\": \"fp32\", \"out_max\": null, \"delta_max\": null, "
@@ -255,7 +261,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 static void iterations_of(size_t total, struct amp_log *log, size_t from, size_t to)
 {
     struct amp_scaler fixed = {.scale = 16};
-    struct amp_numbers numbers = {.grad_norm = NAN};
+    struct amp_numbers numbers = {.grad_norm = NAN, .learning_rate = .001};
     for (size_t i = from; i <= to; i++) {
         seconds_now += 1;
         amp_log_iteration(log, &fixed, i, total, 2.5, 8, &numbers);
@@ -329,14 +335,17 @@ AMP_TEST(an_evaluation_is_not_in_the_speed)
     log.out = open_memstream(&told, &told_size);
     log.json = open_memstream(&json, &json_size);
     REQUIRE(log.out && log.json);
+    log.listed = 64;
+    amp_log_memory(&log, &(struct amp_memory){(size_t)3 << 29, (size_t)1 << 29, (size_t)2 << 30});
     amp_log_step(&log, &(struct amp_scaler){.scale = 16});
     iterations(&log, 1, 5);
     seconds_now += 60;
     amp_log_add_evaluation(&log, 5, .5, .25, .125, 60);
     iterations(&log, 6, 6);
     fflush(log.out);
-    CHECK_STR(told, "mixed precision: 6/100 (6.0 %), 8.0 images/s, loss 2.5, scale 2^4, 0 redone, "
-                    "0 skipped, 0:01:34 left\n");
+    CHECK_STR(told, "mixed precision: 6/100 (6.0 %), epoch 0.75, 8.0 images/s, loss 2.5, rate "
+                    "0.001, scale 2^4, 0 redone, 0 skipped, memory 1.50 GiB, device 0.50 GiB used, "
+                    "2.00 reserved, 0:01:34 left\n");
     CHECK_SAYS(json, "{\"iteration\": 5, \"evaluation\": {\"seconds\": 60, \"map50\": 0.5, "
                      "\"map75\": 0.25, \"map\": 0.125}}\n");
     CHECK_SAYS(strstr(json, "{\"iteration\": 6,"), "\"seconds\": 1,");
@@ -345,7 +354,7 @@ AMP_TEST(an_evaluation_is_not_in_the_speed)
     CHECK(strchr(told, '\n') == told + told_size - 1);
     iterations(&log, 16, 16);
     fflush(log.out);
-    CHECK_SAYS(told, "mixed precision: 16/100 (16.0 %), 8.0 images/s");
+    CHECK_SAYS(told, "mixed precision: 16/100 (16.0 %), epoch 2.00, 8.0 images/s");
     amp_log_close(&log, &scaler); /* closes json */
     fclose(log.out);
     CHECK_SAYS(told, ": 16 iterations in 16.0 s (8.0 images/s); ");
@@ -425,8 +434,8 @@ AMP_TEST(backups_that_hold_up_training_are_said)
     seconds_now = 0;
 }
 
-/* Two of ten seconds: said with its remedy. One of ten: said alone. The wait for the first batch is
- * no training time. */
+/* Two of ten seconds: said with its remedy. One of ten: only in the table. The wait for the first
+ * batch is no training time. */
 AMP_TEST(waiting_for_images_is_said)
 {
     for (int waits = 1; waits <= 2; waits++) {
@@ -454,11 +463,70 @@ AMP_TEST(waiting_for_images_is_said)
         CHECK_SAYS(strstr(json, "{\"iteration\": 10,"), "\"loading_seconds\": 0,");
         amp_log_close(&log, &scaler); /* closes json */
         fclose(log.out);
-        CHECK_SAYS(told, waits == 1 ? "mixed precision: waited for images 10.0 % of the time\n"
-                                    : "waited for images 20.0 % of the time; buy a disk\n");
+        CHECK_SAYS(told, waits == 1 ? "  waiting for images       1.0 s  10.0 %\n"
+                                    : "  waiting for images       2.0 s  20.0 %\n");
+        CHECK_INT(strstr(told, "waited for images 20.0 % of the time; buy a disk\n") != NULL,
+                  waits == 2);
+        CHECK_INT(strstr(told, "buy a disk") != NULL, waits == 2);
         free(told);
         free(json);
     }
+    seconds_now = 0;
+}
+
+/* The table of a run in which every second is known, in the summary and in the file. */
+AMP_TEST(every_second_is_in_the_table)
+{
+    static const struct {
+        enum amp_time what;
+        double seconds;
+    } course[] = {{AMP_TIME_FORWARD, 2}, {AMP_TIME_BACKWARD, 5}, {AMP_TIME_OTHER, .5},
+                  {AMP_TIME_FORWARD, 1}, {AMP_TIME_BACKWARD, 4}, {AMP_TIME_PEERS, .25},
+                  {AMP_TIME_UPDATE, 3}};
+    struct amp_numbers numbers = {.grad_norm = 1};
+    struct amp_log log;
+    char *told, *json;
+    size_t size;
+    start_telling(&log, &told);
+    log.json = open_memstream(&json, &size);
+    REQUIRE(log.json);
+    amp_log_step(&log, &scaler);
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; k < sizeof course / sizeof *course; k++) {
+            amp_times_enter(&log.times, course[k].what);
+            seconds_now += course[k].seconds;
+        }
+        amp_log_iteration(&log, &scaler, (size_t)i + 1, 2, 1, 4, &numbers);
+        seconds_now += 1.5;
+        amp_log_waited(&log, 1);
+    }
+    /* A device says that a second of what was counted as backward was forward's. */
+    amp_times_move(&log.times, AMP_TIME_BACKWARD, AMP_TIME_FORWARD, 1);
+    seconds_now += 13;
+    amp_log_add_evaluation(&log, 2, .5, .25, .125, 13);
+    seconds_now += 3;
+    amp_times_move(&log.times, AMP_TIME_OTHER, AMP_TIME_SAVING, 3);
+    seconds_now += 100;           /* nobody trains */
+    amp_log_close(&log, &scaler); /* closes json */
+    fclose(log.out);
+    CHECK_SAYS(told, "mixed precision: where the time went:\n"
+                     "mixed precision:   waiting for images       2.0 s   4.0 %\n"
+                     "mixed precision:   forward                  7.0 s  13.9 %\n"
+                     "mixed precision:   backward                17.0 s  33.7 %\n"
+                     "mixed precision:   update                   6.0 s  11.9 %\n"
+                     "mixed precision:   other processes          0.5 s   1.0 %\n"
+                     "mixed precision:   evaluation              13.0 s  25.7 %\n"
+                     "mixed precision:   saving                   3.0 s   5.9 %\n"
+                     "mixed precision:   other                    2.0 s   4.0 %\n"
+                     "mixed precision:   all                     50.5 s\n"
+                     "mixed precision: evaluation took 25.7 % of the time; -map_every or "
+                     "-mAP_epochs measures less often\n");
+    CHECK_SAYS(json, "{\"iteration\": 2, \"summary\": {\"seconds\": 50.5, \"waiting_seconds\": 2, "
+                     "\"forward_seconds\": 7, \"backward_seconds\": 17, \"update_seconds\": 6, "
+                     "\"processes_seconds\": 0.5, \"evaluation_seconds\": 13, "
+                     "\"saving_seconds\": 3, \"other_seconds\": 2}}\n");
+    free(told);
+    free(json);
     seconds_now = 0;
 }
 

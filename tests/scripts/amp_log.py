@@ -7,16 +7,20 @@ Without the package tensorboard that half is left out, and said.
 
 import csv
 import json
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT, DARKNET = Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(ROOT / "tests"))
 import toyset
 
-COLUMNS = ["loss", "loss_scale", "redone", "skipped", "seconds", "loading_seconds", "grad_norm", "clipped"]
+EVENTS = "events.out.tfevents.amp-log"
+COLUMNS = ["epoch", "loss", "learning_rate", "loss_scale", "redone", "skipped", "seconds", "images_per_second",
+           "loading_seconds", "grad_norm", "clipped", "gradient_noise_scale", "host_memory_bytes"]
 
 
 def convert(folder, *args):
@@ -28,6 +32,8 @@ def lines(folder):
     """The log's last word on each iteration."""
     rows = {}
     for told in map(json.loads, (folder / "log").read_text().splitlines()):
+        if "summary" in told:
+            continue
         told.get("evaluation", {}).pop("seconds", None)  # an iteration has its own
         rows.setdefault(told["iteration"], {}).update(told.get("evaluation", told))
     return rows
@@ -47,7 +53,7 @@ def check_csv(folder, rows):
 
 def check_tensorboard(folder, rows):
     try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        import tensorboard  # noqa: F401
     except ImportError:
         refused = convert(folder, "log", "--tensorboard", "board")
         assert refused.returncode == 1 and "pip install tensorboard" in refused.stderr, refused
@@ -55,21 +61,76 @@ def check_tensorboard(folder, rows):
         return
     done = convert(folder, "log", "--tensorboard", "board")
     assert done.returncode == 0, done.stderr
-    board = EventAccumulator(str(folder / "board"), size_guidance={"scalars": 0})
-    board.Reload()
-    for name in (*COLUMNS, "map50"):
-        read = {event.step: event.value for event in board.Scalars(name)}
-        assert set(read) == {i for i, row in rows.items() if row.get(name) is not None}, (name, read)
-        for i, value in read.items():
-            assert abs(value - rows[i][name]) <= 1e-6 * abs(value), (name, i, value)  # it stores FP32
-    again = convert(folder, "log", "--tensorboard", "board")
-    assert again.returncode == 1 and "has an event file already" in again.stderr, again
+    check_curves(folder, "board", rows)
+    # The same name again: nothing new, nothing twice; then a run that goes on from iteration 4, which tells of it
+    # and what follows again; then one whose file was cut by a kill.
+    before = (folder / "board" / EVENTS).read_bytes()
+    assert convert(folder, "log", "--tensorboard", "board").returncode == 0
+    assert (folder / "board" / EVENTS).read_bytes() == before
+    first = (folder / "log").read_text()
+    again = {i: row for i, row in rows.items() if i < 4}
+    again.update({i: {"loss": i / 8, "seconds": 1} for i in (4, 5)})
+    with open(folder / "log", "a") as log:
+        for i in (4, 5):
+            print(json.dumps({"iteration": i, **again[i]}), file=log)
+    with open(folder / "board" / EVENTS, "ab") as events:
+        events.write(b"killed in the middle")
+    assert convert(folder, "log", "--tensorboard", "board").returncode == 0
+    check_curves(folder, "board", again)
+    # A new run empties the log.
+    new = {i: {"loss": i / 16, "seconds": 2} for i in range(1, 4)}
+    (folder / "log").write_text("".join(json.dumps({"iteration": i, **row}) + "\n" for i, row in new.items()))
+    done = convert(folder, "log", "--tensorboard", "board")
+    assert done.returncode == 0 and "is of another run" in done.stderr, done
+    check_curves(folder, "board", new)
+    check_follow(folder, rows, first)
+    (folder / "strange").mkdir()
+    (folder / "strange" / "events.out.tfevents.1").write_bytes(b"")
+    refused = convert(folder, "log", "--tensorboard", "strange")
+    assert refused.returncode == 1 and "has an event file already" in refused.stderr, refused
+    (folder / "log").write_text(first)
+
+
+def check_curves(folder, board, rows):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    events = EventAccumulator(str(folder / board), size_guidance={"scalars": 0})
+    events.Reload()
+    for name in {*COLUMNS, "map50"}:
+        expected = {i: row[name] for i, row in rows.items() if row.get(name) is not None}
+        read = events.Scalars(name) if name in events.Tags()["scalars"] else []
+        assert [event.step for event in read] == list(expected), (name, read, expected)
+        for event in read:  # it stores FP32
+            assert abs(event.value - expected[event.step]) <= 1e-6 * abs(event.value), (name, event)
+
+
+def check_follow(folder, rows, text):
+    """The log grows, half a line at a time, while it is followed."""
+    process = subprocess.Popen([sys.executable, ROOT / "scripts/amp-log", "grows", "--tensorboard", "followed", "--follow"],
+                               cwd=folder, stderr=subprocess.PIPE, text=True)
+    try:
+        for begin in range(0, len(text), 1500):
+            with open(folder / "grows", "a") as log:
+                log.write(text[begin:begin + 1500])
+            time.sleep(.4)
+        state = folder / "followed" / "amp-log.json"
+        for _ in range(600):
+            if state.exists() and json.loads(state.read_text())["read"] == len(text.encode()):
+                break
+            assert process.poll() is None, process.communicate()
+            time.sleep(.1)
+        check_curves(folder, "followed", rows)
+        second = convert(folder, "log", "--tensorboard", "followed")
+        assert second.returncode == 1 and "another amp-log writes there" in second.stderr, second
+    finally:
+        process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0 and not said, (process.returncode, said)
 
 
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = toyset.make(Path(name) / "toy", max_batches=6, net_keys="mixed_precision=1\nseed=1\namp_log=log\n"
-                             "amp_log_layers=2\nclip_grad_norm=1")
+                             "amp_log_layers=2\nclip_grad_norm=1\namp_log_noise=1")
         subprocess.run([DARKNET, "detector", "train", "toy.data", "toy.cfg", "-map", "-map_every", "3"], cwd=folder,
                        capture_output=True, check=True)
         rows = lines(folder)
@@ -89,7 +150,9 @@ def main():
         (folder / "part").write_text('{"iteration": 1, "evaluation": {"map50": 1}}\n')
         for args, said in ((("other", "--csv", "x"), "other:1: no line of an amp_log"),
                            (("part", "--csv", "x"), "part:1: no line of an amp_log"),
-                           (("none", "--csv", "x"), "none"), (("log",), "nothing to write")):
+                           (("none", "--csv", "x"), "none"), (("log",), "nothing to write"),
+                           (("log", "--follow"), "nothing to write"),
+                           (("log", "--follow", "--csv", "x", "--tensorboard", "y"), "--follow goes with")):
             refused = convert(folder, *args)
             assert refused.returncode != 0 and said in refused.stderr, refused
         assert not (folder / "x").exists()

@@ -341,7 +341,7 @@ def add_numbers(run):
     path, text = run / "iterations.jsonl", []
     for line in path.read_text().splitlines():
         entry = json.loads(line)
-        if "evaluation" in entry:
+        if "evaluation" in entry or "summary" in entry:
             continue
         n = entry["iteration"]
         entry.pop("layers", None)

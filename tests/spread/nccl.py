@@ -59,7 +59,7 @@ def check_default(root):
         folder = make(root / wire, FAST + ON_GPU + "amp_wire=%s\namp_log=log\n" % wire, iterations=101)
         assert "exchange by NCCL" in train(folder, 3, before / "backup" / "toy_final.weights", **settings())
         assert (folder / "backup" / "toy_final.weights").exists()
-        exchanged[wire] = json.loads((folder / "log").read_text().splitlines()[-1])["exchanged_bytes"]
+        exchanged[wire] = json.loads((folder / "log").read_text().splitlines()[-2])["exchanged_bytes"]
     assert exchanged["bf16"] < exchanged["fp32"], exchanged
 
 
@@ -75,7 +75,7 @@ NATIVE = ("[maxpool]\nsize=2\nstride=2", "[lrn]\nsize=3\n\n[local]\nfilters=3\ns
 
 
 def numbers_of(folder):
-    return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+    return [json.loads(line) for line in (folder / "log").read_text().splitlines() if '"summary"' not in line]
 
 
 def calls_of(folder, rank):

@@ -67,7 +67,7 @@ def run(folder, n, fault, keys, weights, k):
     """What the log has of each step, what was said of faults and by which rank, and the files."""
     make(folder, keys + fault.keys + "amp_log=log\n", iterations=STEPS, changes=fault.changes)
     out, said = train_with(folder, n, "%s:%d:%d" % (fault.how, k, STEP), weights, "-clear")
-    steps = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+    steps = [json.loads(line) for line in (folder / "log").read_text().splitlines() if '"summary"' not in line]
     printed = [line.split(", ")[:2] for line in out.splitlines() if line[:1].isdigit() and " avg" in line]
     assert len(steps) == len(printed) == STEPS, out
     facts = [[step[key] for key in ("loss_scale", "redone", "skipped")] for step in steps]

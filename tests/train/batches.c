@@ -347,7 +347,7 @@ AMP_TEST(a_wait_is_of_the_network_that_trains)
         train_network(net, first);
         args.d = &second;
         pthread_t thread = load_data(args);
-        CHECK(amp_session_of(net->layers)->log.waited == 0);
+        CHECK(amp_session_of(net->layers)->log.waiting == 0);
         pthread_join(thread, NULL);
         free_data(first);
         free_data(second);
@@ -373,7 +373,7 @@ AMP_TEST(no_wait_is_counted_twice)
         args.d = &buffers[i];
         pthread_join(load_data(args), NULL);
     }
-    CHECK(log->waited > 0 && log->waited <= amp_clock_seconds() - began);
+    CHECK(log->waiting > 0 && log->waiting <= amp_clock_seconds() - began);
     for (int i = 1; i <= LOADS; i++)
         free_data(buffers[i]);
     free_network(net);

@@ -25,7 +25,19 @@ def train(folder, *keys, **settings):
     assert result.returncode == 0, result.stderr
     log = folder / "log"
     objects = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    if objects:
+        check_summary(objects.pop())
     return objects, (folder / "backup" / "toy_final.weights").read_bytes()
+
+
+def check_summary(line):
+    """The last line: every second is in one of its numbers."""
+    summary = line["summary"]
+    seconds = summary.pop("seconds")
+    assert set(summary) == {"%s_seconds" % name for name in ("waiting", "forward", "backward", "update", "processes",
+                                                             "evaluation", "saving", "other")}, summary
+    assert seconds > 0 and abs(sum(summary.values()) - seconds) <= 1e-5 * seconds, (seconds, summary)
+    assert min(summary.values()) >= 0 and summary["forward_seconds"] > 0 < summary["backward_seconds"], summary
 
 
 def check_layers(layers):

@@ -9,26 +9,73 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Closes the libraries first: they hold plans on this device. */
-static void context_destroy(struct ampk_context *ctx)
-{
-    if (!ctx) return;
-    ampk_cuda_conv_end(ctx);
-    ampk_cuda_context_destroy(ctx);
-}
+/* Memory that alloc has given. There are few: a graph takes its tensors in one piece. */
+struct ampk_block {
+    struct ampk_block *next;
+    void *memory;
+    size_t bytes;
+};
 
 /* 0 bytes are a valid request. */
 static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
 {
-    (void)ctx;
-    return ampk_rt_alloc(bytes ? bytes : 1);
+    struct ampk_block *b = malloc(sizeof *b);
+    void *memory = b ? ampk_rt_alloc(bytes ? bytes : 1) : NULL;
+    if (!memory) {
+        free(b);
+        return NULL;
+    }
+    *b = (struct ampk_block){ctx->blocks, memory, bytes};
+    ctx->blocks = b;
+    return memory;
 }
 
 /* Waits first: the stream may still run operations on this memory. */
 static void memory_free(struct ampk_context *ctx, void *memory)
 {
+    struct ampk_block **p = &ctx->blocks, *b;
+    while ((b = *p) && b->memory != memory)
+        p = &b->next;
+    if (b) *p = b->next;
+    free(b);
     if (memory) ampk_cuda_wait(ctx);
     ampk_rt_free(memory);
+}
+
+static void memory_in_use(struct ampk_context *ctx, size_t *used, size_t *reserved)
+{
+    size_t left = 0, all = 0;
+    *used = 0;
+    for (const struct ampk_block *b = ctx->blocks; b; b = b->next)
+        *used += b->bytes;
+    *reserved = ampk_rt_memory(&left, &all) ? all - left : 0;
+}
+
+static void mark(struct ampk_context *ctx, enum ampk_mark place)
+{
+    if (!ctx->marks[place]) ctx->marks[place] = ampk_rt_event_create(true);
+    if (ctx->marks[place]) ampk_rt_event_record(ctx->marks[place], ctx->stream);
+}
+
+static double marked_seconds(struct ampk_context *ctx, enum ampk_mark begin)
+{
+    ampk_rt_event from = ctx->marks[begin], to = ctx->marks[begin + 1];
+    return from && to ? 1e-3 * (double)ampk_rt_event_ms(from, to) : 0;
+}
+
+/* Closes the libraries first: they hold plans on this device. */
+static void context_destroy(struct ampk_context *ctx)
+{
+    if (!ctx) return;
+    for (int i = 0; i < AMPK_MARKS; i++)
+        if (ctx->marks[i]) ampk_rt_event_destroy(ctx->marks[i]);
+    while (ctx->blocks) {
+        struct ampk_block *b = ctx->blocks;
+        ctx->blocks = b->next;
+        free(b);
+    }
+    ampk_cuda_conv_end(ctx);
+    ampk_cuda_context_destroy(ctx);
 }
 
 static size_t free_bytes(struct ampk_context *ctx)
@@ -169,5 +216,8 @@ const struct ampk_backend ampk_cuda = {.name = "cuda",
                                        .read = memory_read,
                                        .write = memory_write,
                                        .free_bytes = free_bytes,
+                                       .memory = memory_in_use,
+                                       .mark = mark,
+                                       .marked_seconds = marked_seconds,
                                        .fill_zero = fill_zero,
                                        AMPK_CUDA_OPERATIONS(ENTRY)};

@@ -25,6 +25,8 @@ struct ampk_context {
     unsigned *counters;
     struct ampk_tc *tensor_core; /* opened by the first convolution (conv.h) */
     void *read_back;             /* page-locked, AMPK_READ_BACK_BYTES */
+    struct ampk_block *blocks;   /* of memory that the caller has */
+    ampk_rt_event marks[AMPK_MARKS];
 };
 
 enum {

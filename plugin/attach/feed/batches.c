@@ -355,6 +355,7 @@ static pthread_t load_by_image(load_args args)
     job->seed = feed.seed;
     job->fast = amp_loader_choose(s, &args);
     job->by_crops = s && amp_crops_of(s->desc, &args, &job->crops);
+    if (s) s->log.listed = (size_t)args.m;
     if (job->by_crops && amp_net_check_dialect(s->cfg, s->desc, err, sizeof err)) amp_fail(err);
     job->staging = stage(&args);
     job->batch = hold_new_batch(args.n);

@@ -205,16 +205,24 @@ static bool in_a_step(const struct amp_session *s, const char *name)
     return true;
 }
 
+/* To the end of a save. */
+static void count_time(struct amp_session *s, double since)
+{
+    amp_times_move(&s->log.times, AMP_TIME_OTHER, AMP_TIME_SAVING, amp_clock_seconds() - since);
+}
+
 /* Takes the state. */
 static int save(struct amp_session *s, const char *name, struct amp_run_state state, char *err,
                 size_t err_size)
 {
+    double began = amp_clock_seconds();
     struct writing w = {
         .s = s, .pair = wants_sidecar(s, name) && !in_a_step(s, name), .state = state};
     name_weights(&w.weights, s, name);
     int nameless = name_average(&w.average, s, name, err, err_size);
     int unwritten = write_all(&w, err, err_size);
     amp_run_state_free(s, &w.state);
+    count_time(s, began);
     return unwritten ? -1 : nameless;
 }
 
@@ -324,9 +332,12 @@ int amp_save_averages(network *net, const char *path, char *err, unsigned long e
         return -1;
     }
     if (amp_group_rank()) return 0; /* rank 0 saves for all */
+    double began = amp_clock_seconds();
     amp_gpu_use(s);
     name_weights(&average, s, path);
-    return write_average(s, &average, err, err_size);
+    int failed = write_average(s, &average, err, err_size);
+    count_time(s, began);
+    return failed;
 }
 
 /* ---- loading ---- */

@@ -170,18 +170,26 @@ void amp_graph_square_gradients(struct amp_graph *g, bool on)
     g->squared = NAN;
 }
 
-double amp_graph_grad_norm(struct amp_graph *g)
+static double norm_of(struct amp_graph *g, const float *gradients)
 {
     float square;
+    g->backend->sum_squares(g->context, gradients, g->n_gradients, g->grad_square);
+    g->backend->read(g->context, &square, g->grad_square, sizeof square);
+    return sqrt((double)square);
+}
+
+double amp_graph_sums_norm(struct amp_graph *g)
+{
+    return norm_of(g, g->sums);
+}
+
+double amp_graph_grad_norm(struct amp_graph *g)
+{
     if (!g->n_gradients) return 0;
-    if (g->squares || g->own_gradients) {
-        square = g->has_accepted_pass ? g->squared : 0;
-    } else {
-        g->backend->sum_squares(g->context, g->sums ? g->sums : g->gradients, g->n_gradients,
-                                g->grad_square);
-        g->backend->read(g->context, &square, g->grad_square, sizeof square);
-    }
-    return sqrt((double)square) * (double)g->unscale;
+    double norm = g->squares || g->own_gradients
+                      ? g->has_accepted_pass ? sqrt((double)g->squared) : 0
+                      : norm_of(g, g->sums ? g->sums : g->gradients);
+    return norm * (double)g->unscale;
 }
 
 /* ---- update ---- */

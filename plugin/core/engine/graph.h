@@ -182,6 +182,8 @@ void amp_graph_square_gradients(struct amp_graph *, bool on);
  * was squared; else a pass over the gradients and a transfer. Only squaring knows those that
  * convolutions keep for the update (tensors.h, own_gradients): else NaN. */
 double amp_graph_grad_norm(struct amp_graph *);
+/* The same of the sums so far; only of a graph that keeps sums. */
+double amp_graph_sums_norm(struct amp_graph *);
 
 /* Sums of a loss of ours, as of the last amp_graph_fault or amp_graph_read_losses. NULL: the
  * layer is no such loss. */

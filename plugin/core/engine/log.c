@@ -2,23 +2,17 @@
  * training itself: it gets verdicts and numbers and puts them into words. */
 #include "log.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "plugin/core/read/json.h"
-#include "plugin/core/read/text.h"
 #include "plugin/core/host.h"
+#include "plugin/core/read/text.h"
 #include "tensors.h"
 
 #define PROGRESS_SECONDS 10
+#define MEMORY_SECONDS   1   /* from one look at the memory to the next */
 #define WAITING_TOO_LONG 0.1 /* share of the time */
 #define SAVING_TOO_LONG  0.02
-#define LINE_BEGINS      "{\"iteration\": " /* every line of amp_log */
 
 void amp_log_start(struct amp_log *log, const struct amp_net_desc *net)
 {
@@ -28,87 +22,36 @@ void amp_log_start(struct amp_log *log, const struct amp_net_desc *net)
     log->last_fault.class = AMP_FAULT_NONE;
 }
 
-/* Whether the file begins as our lines do, or is empty; a full disk may have cut its first line
- * off. If it does not, or cannot be read, errno says so. This protects a user's file that amp_log=
- * names by mistake. */
-static bool is_log(const char *path)
+/* A share of the time above which a sentence says what helps. */
+static void advise(const struct amp_log *log)
 {
-    char begin[sizeof LINE_BEGINS - 1];
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, begin, sizeof begin);
-    if (fd >= 0) close(fd);
-    if (n >= 0) errno = EEXIST;
-    return n >= 0 && !memcmp(begin, LINE_BEGINS, (size_t)n);
-}
-
-/* By device and inode, since /dev/stdout and the real path are two names of one file. */
-static bool is_behind(int fd, const struct stat *file)
-{
-    struct stat info;
-    return !fstat(fd, &info) && info.st_dev == file->st_dev && info.st_ino == file->st_ino;
-}
-
-/* If the program's output goes to a file and the log is that same file (amp_log=/dev/stdout): the
- * descriptor that it prints to, so that neither overwrites the other. -1: another file. */
-static int find_output(const struct stat *file)
-{
-    return is_behind(STDOUT_FILENO, file)   ? STDOUT_FILENO
-           : is_behind(STDERR_FILENO, file) ? STDERR_FILENO
-                                            : -1;
-}
-
-/* A descriptor that appends. *own: it belongs to a regular file that only the log writes. -1 with
- * errno. Never waits: opening a pipe without a reader is an error. */
-static int open_to_append(const char *path, bool *own)
-{
-    struct stat info;
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
-    if (fd < 0) return -1;
-    /* Sets the flags to O_APPEND alone: O_NONBLOCK was for opening, writes to a pipe may wait. */
-    if (fcntl(fd, F_SETFL, O_APPEND) || fstat(fd, &info)) {
-        close(fd);
-        return -1;
+    static const struct {
+        enum amp_time what;
+        double most;
+        const char *remedy; /* NULL: log->feeding */
+    } rows[] = {
+        {AMP_TIME_WAITING, WAITING_TOO_LONG, NULL},
+        {AMP_TIME_UPDATE, .2, "a larger batch makes fewer updates (amp plan CFG --memory GIB)"},
+        {AMP_TIME_PEERS, .2,
+         "amp_log's slowest_rank says for whom; amp_wire=bf16 sends half the bytes"},
+        {AMP_TIME_EVALUATION, .25, "-map_every or -mAP_epochs measures less often"},
+        {AMP_TIME_OTHER, .1,
+         "it is Darknet's own work between iterations, its lines on a slow terminal among it: "
+         "-quiet leaves them out"},
+    };
+    static const char *const words[AMP_TIMES] = {[AMP_TIME_WAITING] = "waited for images",
+                                                 [AMP_TIME_UPDATE] = "updates took",
+                                                 [AMP_TIME_PEERS] = "other processes took",
+                                                 [AMP_TIME_EVALUATION] = "evaluation took",
+                                                 [AMP_TIME_OTHER] =
+                                                     "what is no part of a step took"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double share = amp_times_share(&log->times, rows[i].what);
+        const char *remedy = rows[i].remedy ? rows[i].remedy : log->feeding;
+        if (share > rows[i].most && remedy)
+            fprintf(log->out, "mixed precision: %s%s %.1f %% of the time; %s\n", log->who,
+                    words[rows[i].what], 100 * share, remedy);
     }
-    *own = false;
-    if (!S_ISREG(info.st_mode)) return fd;
-    int output = find_output(&info);
-    *own = output < 0;
-    if (*own && is_log(path)) return fd;
-    close(fd);
-    return *own ? -1 : fcntl(output, F_DUPFD_CLOEXEC, 0);
-}
-
-/* is_log sets EEXIST for a file that is not ours; open sets ENXIO for a pipe without a reader. */
-static const char *why_not_opened(const char *path)
-{
-    struct stat info;
-    if (errno == EEXIST)
-        return "there is a file that is no log (one begins with " LINE_BEGINS
-               "); it is left as it is. Give another name, or remove that file";
-    if (errno == ENXIO && !stat(path, &info) && S_ISFIFO(info.st_mode))
-        return "it is a pipe that nobody reads";
-    return strerror(errno);
-}
-
-int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_size)
-{
-    /* Only the first of several processes has the file. */
-    if (!path[0] || log->place || log->json || log->json_failed) return 0;
-    int fd = open_to_append(path, &log->json_is_own);
-    log->json = fd < 0 ? NULL : fdopen(fd, "a");
-    if (log->json) return 0;
-    snprintf(err, err_size, "cannot be written: %s", why_not_opened(path));
-    if (fd >= 0) close(fd);
-    return -1;
-}
-
-static void print_waiting(const struct amp_log *log, double seconds)
-{
-    double share = seconds > 0 ? log->waited / seconds : 0;
-    fprintf(log->out, "mixed precision: %swaited for images %.1f %% of the time", log->who,
-            100 * share);
-    if (share > WAITING_TOO_LONG && log->feeding) fprintf(log->out, "; %s", log->feeding);
-    fputc('\n', log->out);
 }
 
 static void print_saving(const struct amp_log *log, double seconds)
@@ -147,7 +90,8 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
                 log->replaced());
     if (log->clips) fprintf(log->out, "; gradients of %lld steps clipped", (long long)log->clipped);
     fputc('\n', log->out);
-    print_waiting(log, seconds);
+    amp_times_print(&log->times, log->who, log->out);
+    advise(log);
     print_saving(log, seconds);
 }
 
@@ -166,6 +110,7 @@ void amp_log_close(struct amp_log *log, const struct amp_scaler *s)
 {
     flush_repeats(log);
     if (log->iterations) print_summary(log, s);
+    if (log->iterations) amp_log_write_summary(log);
     if (log->json) fclose(log->json);
     log->json = NULL;
     log->iterations = 0;
@@ -272,10 +217,39 @@ void amp_log_scale(struct amp_log *log, const char *why, double old_scale, doubl
             amp_scale_text(old_scale, from), amp_scale_text(new_scale, to), why);
 }
 
+double amp_log_epoch(const struct amp_log *log)
+{
+    if (!log->listed) return NAN;
+    return (double)log->iteration * log->images_per_iteration / (double)log->listed;
+}
+
+bool amp_log_wants_memory(const struct amp_log *log)
+{
+    return !log->place && amp_clock_seconds() - log->memory_looked >= MEMORY_SECONDS;
+}
+
+void amp_log_memory(struct amp_log *log, const struct amp_memory *memory)
+{
+    log->memory = *memory;
+    log->memory_looked = amp_clock_seconds();
+}
+
+static void print_memory(const struct amp_log *log)
+{
+    const double gib = 1 << 30;
+    const struct amp_memory *m = &log->memory;
+    if (m->host) fprintf(log->out, "memory %.2f GiB, ", (double)m->host / gib);
+    if (m->device_reserved)
+        fprintf(log->out, "device %.2f GiB used, %.2f reserved, ", (double)m->device_used / gib,
+                (double)m->device_reserved / gib);
+}
+
 static void print_progress(struct amp_log *log, const struct amp_scaler *s, double time)
 {
-    char scale[32], duration[32], loss[32] = "lost";
+    char scale[32], duration[32], loss[32] = "lost", epoch[40] = "";
+    double epochs = amp_log_epoch(log);
     if (isfinite(log->loss)) snprintf(loss, sizeof loss, "%.4g", log->loss);
+    if (isfinite(epochs)) snprintf(epoch, sizeof epoch, "epoch %.2f, ", epochs);
     /* Speed since the last progress line, not since the start: it shows changes. */
     double per_iteration = (time - log->window_start) / (double)log->window_iterations;
     double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
@@ -284,86 +258,16 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
     /* The line is printed in pieces; no other thread may print between them. */
     flockfile(log->out);
     fprintf(log->out,
-            "mixed precision: %zu/%zu (%.1f %%), %.1f images/s, loss %s, scale %s, %lld redone, "
-            "%lld skipped, ",
-            log->iteration, log->total, share, log->images_per_iteration / per_iteration, loss,
-            amp_scale_text(s->scale, scale), (long long)s->redone, (long long)s->skipped);
+            "mixed precision: %zu/%zu (%.1f %%), %s%.1f images/s, loss %s, rate %.3g, scale %s, "
+            "%lld redone, %lld skipped, ",
+            log->iteration, log->total, share, epoch, log->images_per_iteration / per_iteration,
+            loss, log->learning_rate, amp_scale_text(s->scale, scale), (long long)s->redone,
+            (long long)s->skipped);
+    print_memory(log);
     fprintf(log->out, "%s left\n", amp_duration_text(per_iteration * (double)left, duration));
     funlockfile(log->out);
     log->last_progress = log->window_start = time;
     log->window_iterations = 0;
-}
-
-/* Without a file nobody would see the numbers, so the look at the layers is spared. */
-bool amp_log_wants_layers(const struct amp_log *log, size_t iteration)
-{
-    return log->json && log->layers_every && iteration % (size_t)log->layers_every == 0;
-}
-
-/* Every line of amp_log. */
-static struct amp_json begin_line(struct amp_log *log, size_t iteration)
-{
-    struct amp_json j = {.out = log->json, .digits = AMP_JSON_FLOAT};
-    amp_json_begin(&j, NULL, '{');
-    amp_json_put(&j, "iteration", "%zu", iteration);
-    return j;
-}
-
-static void write_layers(struct amp_json *j, const struct amp_numbers *numbers)
-{
-    if (!numbers->n_layers) return;
-    amp_json_begin(j, "layers", '[');
-    for (int i = 0; i < numbers->n_layers; i++) {
-        const struct amp_layer_numbers *l = &numbers->layers[i];
-        amp_json_begin(j, NULL, '{');
-        amp_json_put(j, "layer", "%d", i);
-        amp_json_string(j, "type", l->type);
-        amp_json_string(j, "format", l->format);
-        amp_json_number(j, "out_max", l->out_max);
-        amp_json_number(j, "delta_max", l->delta_max);
-        amp_json_number(j, "delta_zero", l->delta_zero);
-        amp_json_end(j, '}');
-    }
-    amp_json_end(j, ']');
-}
-
-/* Puts what was written into the file at once, so that a reader can follow the run. After an error
- * the file is given up: a full disk must not end a training. */
-static void end_line(struct amp_log *log, struct amp_json *j)
-{
-    amp_json_end(j, '}');
-    fputc('\n', log->json);
-    if (!fflush(log->json)) return;
-    fprintf(log->out, "mixed precision: amp_log can no longer be written: %s\n", strerror(errno));
-    fclose(log->json);
-    log->json = NULL;
-    log->json_failed = true;
-}
-
-static void write_json(struct amp_log *log, const struct amp_scaler *s, double seconds,
-                       const struct amp_numbers *numbers)
-{
-    /* A run from the beginning starts a new log; a resumed one appends. */
-    bool begins = log->json_is_own && log->iteration == 1 && log->iterations == 1;
-    bool emptied = begins && !ftruncate(fileno(log->json), 0);
-    (void)emptied; /* an error here shows in the writing too */
-    struct amp_json j = begin_line(log, log->iteration);
-    amp_json_number(&j, "loss", log->loss);
-    amp_json_number(&j, "loss_scale", s->scale);
-    amp_json_put(&j, "redone", "%lld", (long long)s->redone);
-    amp_json_put(&j, "skipped", "%lld", (long long)s->skipped);
-    amp_json_number(&j, "seconds", seconds);
-    amp_json_number(&j, "loading_seconds", log->waiting);
-    if (log->exchanges) {
-        amp_json_number(&j, "wait_seconds", log->for_others);
-        amp_json_number(&j, "reduce_seconds", log->reducing);
-        amp_json_put(&j, "slowest_rank", "%d", log->slowest);
-        amp_json_put(&j, "exchanged_bytes", "%llu", (unsigned long long)log->exchanged);
-    }
-    amp_json_number(&j, "grad_norm", numbers->grad_norm);
-    if (log->clips) amp_json_put(&j, "clipped", "%lld", (long long)numbers->clipped);
-    write_layers(&j, numbers);
-    end_line(log, &j);
 }
 
 void amp_log_step(struct amp_log *log, const struct amp_scaler *s)
@@ -374,6 +278,7 @@ void amp_log_step(struct amp_log *log, const struct amp_scaler *s)
     log->start = *s;
     log->started = log->window_start = log->last_progress = log->last_iteration =
         amp_clock_seconds();
+    amp_times_start(&log->times);
 }
 
 void amp_log_saved(struct amp_log *log, double seconds)
@@ -385,7 +290,7 @@ void amp_log_waited(struct amp_log *log, double seconds)
 {
     if (!(log->started > 0)) return; /* the first batch: the clock does not run yet */
     log->waiting += seconds;
-    log->waited += seconds;
+    amp_times_move(&log->times, AMP_TIME_OTHER, AMP_TIME_WAITING, seconds);
 }
 
 void amp_log_exchanged(struct amp_log *log, double waiting, double reducing, int slowest,
@@ -422,12 +327,17 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->iteration = iteration;
     log->total = total;
     log->images_per_iteration = images;
-    if (log->json) write_json(log, s, seconds, numbers);
+    log->learning_rate = numbers->learning_rate;
+    if (log->noisy && !log->place)
+        amp_noise_add(&log->noise, numbers->pass_norm, numbers->pass_images, numbers->grad_norm,
+                      numbers->step_images);
+    if (log->json) amp_log_write_iteration(log, s, seconds, numbers);
     log->waiting = 0;
     log->saved += log->saving;
     log->saving = 0;
     if (log->clips && isinf(numbers->grad_norm) && !log->told_norm && !log->place) tell_norm(log);
     if (!log->place && time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
+    amp_times_enter(&log->times, AMP_TIME_OTHER);
 }
 
 /* With Darknet's arithmetic. */
@@ -460,49 +370,8 @@ void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50,
     log->last_iteration += seconds;
     log->window_start += seconds;
     log->started += seconds;
-    if (!log->json) return;
-    struct amp_json j = begin_line(log, iteration);
-    amp_json_begin(&j, "evaluation", '{');
-    amp_json_number(&j, "seconds", seconds);
-    amp_json_number(&j, "map50", map50);
-    amp_json_number(&j, "map75", map75);
-    amp_json_number(&j, "map", map);
-    amp_json_end(&j, '}');
-    end_line(log, &j);
-}
-
-/* ---- numbers of layers ---- */
-
-/* JSON and the log have no inf: NAN stands for "not finite". */
-static double magnitude(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return ampk_amax_is_finite(bits) ? (double)value : NAN;
-}
-
-void amp_numbers_read(struct amp_graph *g, bool backward, struct amp_layer_numbers *layers)
-{
-    size_t n = (size_t)g->n;
-    uint32_t *words = calloc(n, AMP_INSPECTED * sizeof *words), *rows[AMP_INSPECTED];
-    /* Without memory all numbers of the layers are NAN; training goes on. */
-    for (int r = 0; words && r < AMP_INSPECTED; r++)
-        rows[r] = words + (size_t)r * n;
-    if (words) amp_graph_inspected(g, rows);
-    for (int i = 0; i < g->n; i++) {
-        bool has_delta = words && backward && amp_graph_has_delta(g, i);
-        /* The output of a layer with a fused one after it is stored nowhere. */
-        bool has_out = words && amp_plan_writes(g->plan, i) == i;
-        double elements = (double)g->net->batch * g->net->layers[i].outputs;
-        layers[i] = (struct amp_layer_numbers){
-            .type = amp_layer_type_name(g->net->layers[i].type),
-            .format = ampk_dtype_name(amp_format_dtype(g->plan->layers[i].out)),
-            .out_max = has_out ? magnitude(rows[AMP_INSPECTED_OUT_MAX][i]) : NAN,
-            .delta_max = has_delta ? magnitude(rows[AMP_INSPECTED_DELTA_MAX][i]) : NAN,
-            .delta_zero = has_delta ? rows[AMP_INSPECTED_DELTA_ZEROS][i] / elements : NAN,
-        };
-    }
-    free(words);
+    amp_times_move(&log->times, AMP_TIME_OTHER, AMP_TIME_EVALUATION, seconds);
+    amp_log_write_evaluation(log, iteration, map50, map75, map, seconds);
 }
 
 /* ---- lines of losses ---- */

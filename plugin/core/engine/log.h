@@ -9,6 +9,8 @@
 
 #include "guard.h"
 #include "graph.h"
+#include "noise.h"
+#include "times.h"
 #include "plugin/core/net/net.h"
 
 /* Numbers of one layer. NAN: the number does not exist, or is not finite. */
@@ -22,9 +24,19 @@ struct amp_layer_numbers {
 struct amp_numbers {
     double grad_norm; /* of the step's gradient sums, unscaled; NAN: the step was skipped; inf: FP32
                          cannot hold its square */
-    int64_t clipped;  /* steps so far whose gradients clip_grad_norm made smaller, this one too */
-    int n_layers;     /* 0: this step did not look at layers */
+    double learning_rate;
+    double
+        pass_norm; /* of the gradients of one of the step's passes, unscaled; NAN: not asked for */
+    double pass_images, step_images;
+    int64_t clipped; /* steps so far whose gradients clip_grad_norm made smaller, this one too */
+    int n_layers;    /* 0: this step did not look at layers */
     struct amp_layer_numbers *layers;
+};
+
+/* In bytes; 0: unknown. */
+struct amp_memory {
+    size_t host;                         /* of this process, resident */
+    size_t device_used, device_reserved; /* kernels.h, memory */
 };
 
 struct amp_log {
@@ -54,8 +66,15 @@ struct amp_log {
     bool averages; /* average is that of a loss at least */
     float average; /* of the losses told, as Darknet's trainers smooth them */
     size_t iteration, total;
-    double waiting, waited; /* seconds for images: in this iteration, in the run */
+    double learning_rate;
+    size_t listed;        /* images of the training list; 0: it has no such list */
+    double waiting;       /* seconds for images in this iteration */
     double saving, saved; /* seconds that backups held up training: in this iteration, in the run */
+    struct amp_times times;
+    struct amp_memory memory;
+    double memory_looked; /* when it was looked at */
+    bool noisy;           /* the gradient noise scale is asked for */
+    struct amp_noise noise;
     long long (*replaced)(void); /* images that could not be decoded, and others took their place;
                                     NULL: nobody counts */
     const char *feeding;         /* what would shorten the waiting; NULL: nothing is known */
@@ -79,6 +98,11 @@ void amp_log_waited(struct amp_log *, double seconds);
 /* A backup held up training so long, which is part of the time of the iteration to come. Not with
  * amp_backup_every=auto, which needs no advice. */
 void amp_log_saved(struct amp_log *, double seconds);
+/* Epochs so far, a fraction; NAN: no list. */
+double amp_log_epoch(const struct amp_log *);
+/* Whether it is time to look at the memory again; what was seen. */
+bool amp_log_wants_memory(const struct amp_log *);
+void amp_log_memory(struct amp_log *, const struct amp_memory *);
 /* What this iteration's exchange with other processes took: seconds of waiting until all had come,
  * seconds of adding up, which process came last, and bytes of this one that were exchanged. */
 void amp_log_exchanged(struct amp_log *, double waiting, double reducing, int slowest,
@@ -113,6 +137,14 @@ float amp_log_tell(struct amp_log *, float loss);
  * seconds: time that the measurement took; it does not count as training time. */
 void amp_log_add_evaluation(struct amp_log *, size_t iteration, double map50, double map75,
                             double map, double seconds);
+
+/* ---- the file (log_file.c); nothing where there is none ---- */
+
+void amp_log_write_iteration(struct amp_log *, const struct amp_scaler *, double seconds,
+                             const struct amp_numbers *);
+void amp_log_write_evaluation(struct amp_log *, size_t iteration, double map50, double map75,
+                              double map, double seconds);
+void amp_log_write_summary(struct amp_log *);
 
 /* Reads the numbers of the layers for amp_log, from the last pass, which was inspected. backward:
  * that pass ran backward. layers: room for one per layer of the graph. */

@@ -9,7 +9,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/core/host.h"
 #include "tensors.h"
+
+/* ---- where the time goes ----
+ * On a device, operations are only started here, so that all that they take shows where they are
+ * waited for: at the end of backward. What forward and the update took is moved to them then. */
+
+static void mark(const struct amp_step *s, enum ampk_mark place)
+{
+    const struct amp_graph *g = s->graph;
+    if (g->backend->mark) g->backend->mark(g->context, place);
+}
+
+static void move_to(struct amp_step *s, enum amp_time what, enum ampk_mark begin)
+{
+    const struct amp_graph *g = s->graph;
+    amp_times_move(&s->log->times, AMP_TIME_BACKWARD, what,
+                   g->backend->marked_seconds(g->context, begin));
+}
+
+static void settle_times(struct amp_step *s)
+{
+    if (!s->graph->backend->mark) return;
+    move_to(s, AMP_TIME_FORWARD, AMPK_MARK_FORWARD);
+    if (s->updated) move_to(s, AMP_TIME_UPDATE, AMPK_MARK_UPDATE);
+    s->updated = false;
+}
+
+/* ---- ends ---- */
 
 /* Weights and running statistics outlive the step. Once they hold inf or NaN, no later step can
  * repair them, so not even amp_on_divergence=continue goes on. */
@@ -202,6 +230,7 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         s->poisoned = s->sent = false;
         s->left_fp16.class = AMP_FAULT_NONE;
         s->loss_sum = s->told_sum = 0;
+        s->pass_norm = NAN;
         s->passes = 0;
         amp_log_step(s->log, &s->scaler);
         if (!g->writers_tell) amp_graph_weights_changed(g);
@@ -209,6 +238,8 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         amp_graph_save_rolling(g);
         amp_graph_begin_step(g);
     }
+    amp_times_enter(&s->log->times, AMP_TIME_FORWARD);
+    mark(s, AMPK_MARK_FORWARD);
     if (s->peers) s->peers->begin(s->peers->user, s, first);
     /* Only the last pass of a step is inspected: one look per step is enough for the log. */
     size_t images = (size_t)g->net->batch * (size_t)s->subdivisions;
@@ -240,6 +271,9 @@ static void accept_pass(struct amp_step *s)
     if (s->scaler.searching && s->scaler.scale != s->scaler.max)
         amp_log_scale(s->log, "start-up search done", s->scaler.max, s->scaler.scale);
     if (!s->sent) amp_graph_accept_pass(s->graph, (float)s->scaler.scale);
+    /* The sums are those of this pass alone. */
+    if (s->log->noisy && s->passes == 1 && !s->sent && s->graph->sums)
+        s->pass_norm = amp_graph_sums_norm(s->graph);
     amp_scaler_pass(&s->scaler);
 }
 
@@ -351,7 +385,12 @@ static void end_pass(struct amp_step *s)
     }
     s->loss_sum += is_loss_lost(s) ? NAN : s->pass_loss;
     s->told_sum += isnan(s->pass_loss) ? 0 : (float)s->pass_loss;
-    if (s->peers && s->subdivision == last_pass(s)) s->peers->end_share(s->peers->user, s);
+    settle_times(s);
+    if (s->peers && s->subdivision == last_pass(s)) {
+        amp_times_enter(&s->log->times, AMP_TIME_PEERS);
+        s->peers->end_share(s->peers->user, s);
+    }
+    amp_times_enter(&s->log->times, AMP_TIME_OTHER);
 }
 
 /* Not in a poisoned step, whose last backward does not run, nor when backward is repeated. */
@@ -365,6 +404,8 @@ void amp_step_backward(struct amp_step *s, int layer, double loss)
     struct amp_graph *g = s->graph;
     bool begins = layer == g->n - 1; /* at the last layer */
     if (begins) {
+        amp_times_enter(&s->log->times, AMP_TIME_BACKWARD);
+        mark(s, AMPK_MARK_FORWARD_DONE);
         s->pass_loss = loss;
         s->passes++;
         if (judges_together(s) && !s->poisoned) judge_forward_together(s);
@@ -385,10 +426,12 @@ static void begin_update(struct amp_step *s)
     struct amp_graph *g = s->graph;
     s->updating = true;
     if (s->peers) {
+        amp_times_enter(&s->log->times, AMP_TIME_PEERS);
         s->peers->agree(s->peers->user, s);
         if (s->poisoned && s->fault.class == AMP_FAULT_DIVERGED)
             stop_for_fault(s, "training diverged");
     }
+    amp_times_enter(&s->log->times, AMP_TIME_UPDATE);
     s->applying = !s->poisoned;
     if (!s->applying) {
         amp_graph_restore_rolling(g);
@@ -406,10 +449,8 @@ bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)
     struct amp_graph *g = s->graph;
     bool first = !s->updating;
     if (first) begin_update(s);
-    if (s->applying) {
-        if (!g->plan->layers[layer].frozen) amp_graph_set_due(g, layer);
-        s->update = *u;
-    }
+    s->update = *u;
+    if (s->applying && !g->plan->layers[layer].frozen) amp_graph_set_due(g, layer);
     return first && !s->applying;
 }
 
@@ -464,7 +505,11 @@ static bool judge_loss(struct amp_step *s, size_t iteration, double loss)
 static struct amp_numbers take_numbers(const struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
-    struct amp_numbers numbers = {.grad_norm = NAN};
+    struct amp_numbers numbers = {.grad_norm = NAN,
+                                  .learning_rate = (double)s->update.learning_rate,
+                                  .pass_norm = s->pass_norm,
+                                  .pass_images = g->net->batch,
+                                  .step_images = g->net->batch * s->passes};
     if (wants_norm(s) && s->applying) numbers.grad_norm = amp_graph_grad_norm(g);
     if (!g->inspecting) return numbers;
     numbers.layers = calloc((size_t)g->n, sizeof *numbers.layers);
@@ -472,6 +517,16 @@ static struct amp_numbers take_numbers(const struct amp_step *s)
     numbers.n_layers = g->n;
     amp_numbers_read(g, s->applying, numbers.layers);
     return numbers;
+}
+
+static void look_at_memory(const struct amp_step *s)
+{
+    const struct amp_graph *g = s->graph;
+    struct amp_memory m = {0};
+    if (!amp_log_wants_memory(s->log)) return;
+    m.host = amp_resident_memory();
+    if (g->backend->memory) g->backend->memory(g->context, &m.device_used, &m.device_reserved);
+    amp_log_memory(s->log, &m);
 }
 
 void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
@@ -483,12 +538,18 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
     s->updating = false;
     s->update.iteration = iteration;
     s->update.grad_norm = numbers.grad_norm;
-    if (s->applying) amp_graph_update(s->graph, &s->update);
+    if (s->applying) {
+        mark(s, AMPK_MARK_UPDATE);
+        amp_graph_update(s->graph, &s->update);
+        mark(s, AMPK_MARK_UPDATE_DONE);
+    }
+    s->updated = s->applying;
     if (s->graph->counts) numbers.clipped = s->graph->counts->clipped;
     enum amp_verdict verdict = amp_scaler_step(&s->scaler, s->applying, s->cause_is_scale);
     if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
     /* Per image, as Darknet prints it. */
     double loss = s->passes ? s->loss_sum / (s->passes * s->graph->net->batch) : 0;
+    look_at_memory(s);
     amp_log_iteration(s->log, &s->scaler, iteration, total, loss, images, &numbers);
     free(numbers.layers);
     bool diverged = judge_loss(s, iteration, loss);

@@ -93,6 +93,8 @@ struct amp_step {
     bool observed;              /* nobody is training: a fault is recorded, it ends nothing */
     double loss_sum, pass_loss; /* loss_sum NaN: lost */
     float told_sum;             /* without costs that are lost, as Darknet adds them up */
+    double pass_norm;           /* of the first pass's gradients, for the noise scale; NAN: none */
+    bool updated;               /* a device has an update that no time was taken of yet */
     int passes;
     /* Fetches the costs of our losses (amp_graph_loss) after each pass; *cost becomes that of the
      * pass, as Darknet is told it. False: one of them is not finite, and counts as 0 there. NULL:

@@ -170,6 +170,11 @@ static const struct amp_option_row rows[] = {
      "Every how many iterations `amp_log` also lists the layers: largest output, largest delta, "
      "share of the delta that is zero. 0: never.",
      .kind = AMP_OPTION_COUNT, .offset = AT(log_layers), .numbers = {0, MOST}},
+    {"amp_log_noise", "switch", "0 or 1", "0",
+     "1: `amp_log` also gives the gradient noise scale ([what it "
+     "says](training-features.md#how-large-a-batch)). Needs `subdivisions` of 2 or more; costs a "
+     "pass over the gradients in each step.",
+     .kind = AMP_OPTION_SWITCH, .offset = AT(log_noise)},
     {"amp_loader", "word", "fast or darknet", "fast",
      "What loads a detector's images. fast: JPEGs from file to input in one pass, with Darknet's "
      "labels and pixels within 5e-4 of Darknet's; other files as Darknet loads them. darknet: "

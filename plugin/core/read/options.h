@@ -69,10 +69,11 @@ struct amp_options {
     double bucket_mb; /* MiB; 0: gradients leave in one piece */
     int rank_timeout; /* seconds */
     bool jpeg_scale;
-    int image_cache;       /* MiB */
-    int loader_threads;    /* 0: as many as there are cores */
-    char log_path[4096];   /* "" = none */
-    int log_layers;        /* iterations; 0: never */
+    int image_cache;     /* MiB */
+    int loader_threads;  /* 0: as many as there are cores */
+    char log_path[4096]; /* "" = none */
+    int log_layers;      /* iterations; 0: never */
+    bool log_noise;
     double checkpoint_gib; /* backward computes so much again that activations fit; 0: not asked */
     struct amp_rules rules;
     struct amp_schedule schedule;

@@ -215,13 +215,14 @@ static bool is_idle_without_the_plugin(const char *key)
 static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
 {
     const struct amp_options *o = r->options;
-    struct amp_cfg_idle all = {0}, scales = {0}, loading = {0};
+    struct amp_cfg_idle all = {0}, scales = {0}, loading = {0}, log = {0};
     for (int i = 0; i < net->n_entries; i++) {
         const struct amp_cfg_entry *e = &net->entries[i];
         bool loads = !strcmp(e->key, "amp_jpeg_scale") || !strcmp(e->key, "amp_image_cache");
         if (!o->mixed_precision && is_idle_without_the_plugin(e->key)) amp_cfg_idle_add(&all, e);
         if (!strncmp(e->key, "loss_scale", 10)) amp_cfg_idle_add(&scales, e);
         if (loads) amp_cfg_idle_add(&loading, e);
+        if (!strncmp(e->key, "amp_log_", 8)) amp_cfg_idle_add(&log, e);
     }
     amp_note_idle(&r->complaints, &all, "has no effect without mixed_precision=1");
     if (!o->mixed_precision) return;
@@ -230,6 +231,7 @@ static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
                       amp_cfg_string(net, "amp_dtype", ""));
     if (o->loader == AMP_LOADER_DARKNET)
         amp_note_idle(&r->complaints, &loading, "has no effect with amp_loader=darknet");
+    if (!o->log_path[0]) amp_note_idle(&r->complaints, &log, "has no effect without amp_log");
 }
 
 /* The same for layers: the first one with each key. */
