@@ -79,7 +79,7 @@ static void print_sections(uint64_t sections)
         printf("%severy layer", comma);
         return;
     }
-    for (int type = 0; type < AMP_LAYER_TYPES; type++)
+    for (int type = 0; type <= AMP_BLANK; type++)
         if (type != AMP_NETWORK && (sections >> type & 1)) {
             printf("%s[%s]", comma, amp_layer_type_name((enum amp_layer_type)type));
             comma = ", ";
