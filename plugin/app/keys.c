@@ -120,8 +120,6 @@ static void print_darknets(const struct amp_key_row *row)
     printf("; in ");
     print_sections(row->sections);
     if (row->reader == AMP_READ_BY_FORK) printf("; by AlexeyAB's rules only");
-    if (row->use == AMP_KEY_REFUSED && row->lost)
-        printf("; by AlexeyAB's rules %s: not built, so refused", row->lost);
     putchar('\n');
 }
 
