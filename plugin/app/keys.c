@@ -11,6 +11,7 @@
 #include "plugin/core/read/key_table.h"
 #include "plugin/core/read/layer_types.h"
 #include "plugin/core/read/options.h"
+#include "plugin/core/read/schedule.h"
 #include "plugin/core/read/text.h"
 
 enum { WIDTH = 96, INDENT = 4 };
@@ -103,9 +104,10 @@ static void print_value(const struct amp_key_row *row)
                                         [AMP_CFG_WORD] = "word"};
     enum amp_cfg_kind kind = row->kind ? row->kind : row->fork_kind;
     printf("%s   ", row->name);
-    if (row->words)
-        print_words(row->words);
-    else
+    if (row->words) print_words(row->words);
+    if (!strcmp(row->name, "policy"))
+        printf("; with mixed_precision=1 also %s", amp_policy_words());
+    if (!row->words)
         printf("%s%s%s", kinds[kind], row->allowed ? ", " : "", row->allowed ? row->allowed : "");
 }
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-COMMANDS = (["amp", "plan"], ["amp", "check"], ["amp", "profile"],
+COMMANDS = (["amp", "plan"], ["amp", "check"], ["amp", "profile"], ["amp", "keys"],
             ["detector", "map"], ["detector", "train"])
 
 
@@ -137,7 +137,7 @@ def check_keys():
     for line in ("mixed_precision   0 or 1; default: 0; in [net] or a layer's section",
                  "loss_scale_growth   2 or 4; default: 2; in [net]"):
         assert line in ours.splitlines(), ours
-    for line in ("batch   integer; default: 1; in [net]", "random   integer; default: 0; in [yolo], [region]"):
+    for line in ("batch   integer; default: 1; in [net]", "random   0 or 1; default: 0; in [yolo]"):
         assert line in darknets.splitlines(), darknets
     assert max(len(line) for line in ours.splitlines() if line.startswith("    ")) <= 100, ours
     done = subprocess.run([sys.argv[1], "amp", "keys", "SCALE_G"], capture_output=True, text=True)
@@ -150,6 +150,7 @@ def main():
     check_waits()
     check_help()
     check_version()
+    check_keys()
     check_unknown()
     check_moved()
     check_spellings()
