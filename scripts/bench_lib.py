@@ -16,6 +16,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# Where results go: into a checkout, or, of what is installed, where it is called.
+OUT = (ROOT if (ROOT / "CMakeLists.txt").exists() else Path()) / "out"
 
 
 class BenchError(Exception):

@@ -11,6 +11,7 @@
 #include "plugin/core/read/key_table.h"
 #include "plugin/core/read/layer_types.h"
 #include "plugin/core/read/options.h"
+#include "plugin/core/read/schedule.h"
 #include "plugin/core/read/text.h"
 
 enum { WIDTH = 96, INDENT = 4 };
@@ -79,7 +80,7 @@ static void print_sections(uint64_t sections)
         printf("%severy layer", comma);
         return;
     }
-    for (int type = 0; type < AMP_LAYER_TYPES; type++)
+    for (int type = 0; type <= AMP_BLANK; type++)
         if (type != AMP_NETWORK && (sections >> type & 1)) {
             printf("%s[%s]", comma, amp_layer_type_name((enum amp_layer_type)type));
             comma = ", ";
@@ -103,9 +104,10 @@ static void print_value(const struct amp_key_row *row)
                                         [AMP_CFG_WORD] = "word"};
     enum amp_cfg_kind kind = row->kind ? row->kind : row->fork_kind;
     printf("%s   ", row->name);
-    if (row->words)
-        print_words(row->words);
-    else
+    if (row->words) print_words(row->words);
+    if (!strcmp(row->name, "policy"))
+        printf("; with mixed_precision=1 also %s", amp_policy_words());
+    if (!row->words)
         printf("%s%s%s", kinds[kind], row->allowed ? ", " : "", row->allowed ? row->allowed : "");
 }
 
@@ -120,8 +122,6 @@ static void print_darknets(const struct amp_key_row *row)
     printf("; in ");
     print_sections(row->sections);
     if (row->reader == AMP_READ_BY_FORK) printf("; by AlexeyAB's rules only");
-    if (row->use == AMP_KEY_REFUSED && row->lost)
-        printf("; by AlexeyAB's rules %s: not built, so refused", row->lost);
     putchar('\n');
 }
 

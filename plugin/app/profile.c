@@ -18,10 +18,12 @@
 #include "commands.h"
 #include "darknet.h"
 #include "loading.h"
+#include "loading_trace.h"
 #include "network.h"
 #include "measuring.h"
 
 #include "plugin/attach/device.h"
+#include "plugin/core/files/file.h"
 #include "plugin/core/host.h"
 #include "plugin/core/read/options.h"
 #include "plugin/input/check_train.h"
@@ -44,7 +46,9 @@ struct timed {
     void (**backward)(layer, network);     /* the plugin watches this network */
     double (*seconds)[AMP_PROFILE_PASSES]; /* per layer, of the current step */
     double whole[AMP_PROFILE_PASSES], update;
-    double begin; /* of the current layer */
+    double begin;            /* of the current layer */
+    struct amp_trace *trace; /* gets what runs; NULL: nothing does */
+    int row;
     bool went_back;
 };
 
@@ -69,10 +73,21 @@ static void begin_layer(void)
     now->begin = finished(now->net);
 }
 
+static void trace_layer(const struct timed *t, int layer, enum amp_profile_pass pass, double end)
+{
+    char name[60];
+    LAYER_TYPE type = t->net->layers[layer].type;
+    snprintf(name, sizeof name, "%d %s%s", layer, amp_layer_type_name((enum amp_layer_type)type),
+             pass == AMP_PROFILE_BACKWARD ? " backward" : "");
+    amp_trace_add(t->trace, t->row, "layer", name, t->begin, end);
+}
+
 static void end_layer(int layer, enum amp_profile_pass pass)
 {
     struct timed *t = now;
-    t->seconds[layer][pass] += finished(t->net) - t->begin;
+    double end = finished(t->net);
+    t->seconds[layer][pass] += end - t->begin;
+    if (t->trace) trace_layer(t, layer, pass, end);
     t->went_back = t->went_back || pass == AMP_PROFILE_BACKWARD;
 }
 
@@ -167,7 +182,12 @@ static void step(struct timed *t)
     update_network(net);
     t->whole[AMP_PROFILE_FORWARD] = forward - start;
     t->whole[AMP_PROFILE_BACKWARD] = backward - forward;
-    t->update = finished(net) - backward;
+    double end = finished(net);
+    t->update = end - backward;
+    if (!t->trace) return;
+    amp_trace_add(t->trace, t->row, "pass", "forward", start, forward);
+    amp_trace_add(t->trace, t->row, "pass", "backward", forward, backward);
+    amp_trace_add(t->trace, t->row, "pass", "update", backward, end);
 }
 
 /* True if mixed precision skipped the step: then no layer of ours ran its backward. */
@@ -253,6 +273,28 @@ static void run_rounds(struct amp_profile *p, struct timed *ways, FILE *progress
     }
 }
 
+/* One more step of each way. Beside that of mixed precision, the images of the next one load, as in
+ * training. */
+static void trace_steps(const struct amp_profile *p, struct timed *ways)
+{
+    struct amp_loading_trace *l = NULL;
+    if (!p->trace) return;
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++) {
+        struct timed *t = &ways[way];
+        if (!t->net) continue;
+        t->trace = p->trace;
+        t->row = way;
+        bool loads = way == AMP_PROFILE_MIXED && p->trained;
+        if (loads)
+            l = amp_loading_trace_start(p->trace, p->trained, p->loading->reduces,
+                                        p->loading->threads, p->net->batch, AMP_PROFILE_LOADER_ROW);
+        if (loads && !l) fputs("amp profile: no thread could be started that loads\n", stderr);
+        step(t);
+        t->trace = NULL;
+    }
+    if (l) amp_loading_trace_end(l);
+}
+
 int amp_profile_time(struct amp_profile *p, network *nets[AMP_PROFILE_WAYS], FILE *progress,
                      char *err, size_t err_size)
 {
@@ -277,6 +319,8 @@ int amp_profile_time(struct amp_profile *p, network *nets[AMP_PROFILE_WAYS], FIL
         snprintf(
             err, err_size,
             "mixed precision skips its steps: values overflow; `darknet amp check` says where");
+    else
+        trace_steps(p, ways);
     take_layers_out(p);
     p->plan = amp_plan_in_use(nets[AMP_PROFILE_MIXED]);
     for (int way = 0; way < AMP_PROFILE_WAYS; way++)
@@ -362,6 +406,7 @@ static int build_all(const struct amp_cfg_file *cfg, const struct amp_profile *p
 
 struct request {
     const char *cfg, *data; /* data NULL: loading is not timed */
+    const char *trace;      /* file; NULL: none */
     bool json;
     int gpu;
 };
@@ -370,6 +415,12 @@ static void read_arguments(int argc, char **argv, struct request *r)
 {
     const struct amp_argument options[] = {
         {.name = "json", .help = "Print one JSON object", .target = &r->json},
+        {.name = "trace",
+         .value = "FILE",
+         .help = "Write when each layer and pass of a step ran, and with DATA what the threads did "
+                 "that load meanwhile, for Chrome's tracing and Perfetto",
+         .kind = AMP_ARGUMENT_TEXT,
+         .target = &r->trace},
         AMP_GPU_ARGUMENTS(&r->gpu),
         {.name = NULL}};
     const struct amp_command_line line = {
@@ -475,18 +526,30 @@ static void describe_loading(struct amp_loading *l, const struct request *r,
 }
 
 static int time_loading(const struct request *r, struct amp_profile *p, struct amp_loading *l,
-                        network *net, const struct amp_options *options)
+                        load_args *args, network *net, const struct amp_options *options)
 {
     char err[2 * PATH_MAX];
-    load_args args;
     if (!r->data) return 0;
     describe_loading(l, r, p, options);
-    amp_detector_args(net, r->data, &args);
-    if (amp_loading_measure(l, &args, stderr, err, sizeof err) ||
+    amp_detector_args(net, r->data, args);
+    if (amp_loading_measure(l, args, stderr, err, sizeof err) ||
         time_step(l, net, p->net->subdivisions, err, sizeof err))
         return amp_complain(err);
     p->loading = l;
+    p->trained = args;
     return 0;
+}
+
+static int write_trace(const struct request *r, const struct amp_profile *p)
+{
+    char err[2 * PATH_MAX], loaders[AMP_TRACE_THREADS][40];
+    const char *names[AMP_PROFILE_WAYS + AMP_TRACE_THREADS + 1] = {
+        is_own(p->net, AMP_PROFILE_FP32) ? "amp_dtype=fp32" : "Darknet's FP32", "mixed precision"};
+    for (int i = 0; p->loading && i < p->loading->threads && i < AMP_TRACE_THREADS; i++) {
+        snprintf(loaders[i], sizeof loaders[i], "loader thread %d", i);
+        names[AMP_PROFILE_LOADER_ROW + i] = loaders[i];
+    }
+    return amp_trace_write(p->trace, names, r->trace, err, sizeof err) ? amp_complain(err) : 0;
 }
 
 static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
@@ -495,18 +558,19 @@ static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
     char err[256];
     network *nets[AMP_PROFILE_WAYS] = {0};
     struct amp_loading loading = {0};
+    load_args args;
     p->layers = calloc((size_t)p->net->n, sizeof *p->layers);
     if (!p->layers) return amp_complain("out of memory");
     int kept = amp_quiet_begin(), failed = build_all(cfg, p, nets);
     /* Loading comes first: then no thread of the backend is there yet. */
-    if (!failed) failed = time_loading(r, p, &loading, nets[AMP_PROFILE_MIXED], options);
+    if (!failed) failed = time_loading(r, p, &loading, &args, nets[AMP_PROFILE_MIXED], options);
     if (!failed && amp_profile_time(p, nets, stderr, err, sizeof err)) failed = amp_complain(err);
     amp_quiet_end(kept);
     if (!failed) {
         report_left_fp16(nets[AMP_PROFILE_MIXED]);
         amp_machine_look(&p->machine, gpu_index);
         amp_profile_count(p);
-        failed = print_result(r, p);
+        failed = (r->trace && write_trace(r, p)) || print_result(r, p);
     }
     for (int way = 0; way < AMP_PROFILE_WAYS; way++)
         if (nets[way]) free_network(nets[way]);
@@ -516,8 +580,11 @@ static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
 
 static int profile(const struct request *r, const struct amp_measured *subject)
 {
-    struct amp_profile p = {.net = subject->net};
+    char err[2 * PATH_MAX];
+    struct amp_trace trace = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct amp_profile p = {.net = subject->net, .trace = r->trace ? &trace : NULL};
     struct reason no_fp32 = {""};
+    if (r->trace && amp_whole_try(r->trace, err, sizeof err)) return amp_complain(err);
     /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
     if (!is_own(subject->net, AMP_PROFILE_FP32))
         amp_train_stock_check(subject->cfg, subject->net, gpu_index >= 0, take_first, &no_fp32);
@@ -527,7 +594,9 @@ static int profile(const struct request *r, const struct amp_measured *subject)
     /* A black image in place of a broken one would load fast. */
     if (r->data) amp_refuse_bad_images(1);
     if (r->data && amp_inputs_check(r->data, r->cfg, NULL)) return -1;
-    return profile_cfg(r, subject->cfg, &subject->options, &p);
+    int failed = profile_cfg(r, subject->cfg, &subject->options, &p);
+    amp_trace_free(&trace);
+    return failed;
 }
 
 int amp_command_profile(int argc, char **argv)

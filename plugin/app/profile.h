@@ -6,11 +6,13 @@
 #include <stdio.h>
 
 #include "loading.h"
+#include "trace.h"
 #include "measuring.h"
 #include "plugin/core/net/net.h"
 #include "plugin/core/plan/plan.h"
 
 struct network; /* Darknet's */
+struct load_args;
 
 enum amp_profile_way { AMP_PROFILE_FP32, AMP_PROFILE_MIXED, AMP_PROFILE_WAYS };
 enum amp_profile_pass { AMP_PROFILE_FORWARD, AMP_PROFILE_BACKWARD, AMP_PROFILE_PASSES };
@@ -32,7 +34,12 @@ struct amp_profile {
     double update[AMP_PROFILE_WAYS];   /* seconds, of all layers together */
     double step[AMP_PROFILE_WAYS];     /* seconds of the fastest whole step */
     const struct amp_loading *loading; /* NULL: not measured */
+    struct amp_trace *trace;           /* of one more step of each way; NULL: none */
+    const struct load_args *trained;   /* images that threads load meanwhile; NULL: none */
 };
+
+/* Rows of the trace; threads that load follow. */
+enum { AMP_PROFILE_LOADER_ROW = AMP_PROFILE_WAYS };
 
 /* Sets the FLOPs, from the descriptions. */
 void amp_profile_count(struct amp_profile *);

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import report
 import runs
-from bench_lib import ROOT, BenchError, dump, exits, machine, positive, write
+from bench_lib import OUT, ROOT, BenchError, dump, exits, machine, positive, write
 from cfgs import standard_variants
 from training import find_set, read_data_file, read_set
 
@@ -49,7 +49,7 @@ def read_arguments():
     parser.add_argument("--metric", choices=METRICS, default="map50")
     parser.add_argument("--samples", type=not_negative, default=3)
     parser.add_argument("--gpu", type=int)
-    parser.add_argument("--out", type=Path, default=ROOT / "out/compare")
+    parser.add_argument("--out", type=Path, default=OUT / "compare")
     parser.add_argument("--report-only", action="store_true")
     parser.add_argument("--darknet", type=Path, default=ROOT / "build/bin/darknet")
     args = parser.parse_args()

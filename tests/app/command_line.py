@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-COMMANDS = (["amp", "plan"], ["amp", "check"], ["amp", "profile"],
+COMMANDS = (["amp", "plan"], ["amp", "check"], ["amp", "profile"], ["amp", "keys"],
             ["detector", "map"], ["detector", "train"])
 
 
@@ -129,10 +129,28 @@ def check_waits():
         assert told.returncode == 0 and told.stdout == run("amp", "--version").stdout, told
 
 
+def check_keys():
+    """Ours and Darknet's, each in its table's words; a word that no key has."""
+    done = subprocess.run([sys.argv[1], "amp", "keys"], capture_output=True, text=True)
+    assert done.returncode == 0, done
+    ours, _, darknets = done.stdout.partition("\nKeys of Darknet:\n")
+    for line in ("mixed_precision   0 or 1; default: 0; in [net] or a layer's section",
+                 "loss_scale_growth   2 or 4; default: 2; in [net]"):
+        assert line in ours.splitlines(), ours
+    for line in ("batch   integer; default: 1; in [net]", "random   0 or 1; default: 0; in [yolo]"):
+        assert line in darknets.splitlines(), darknets
+    assert max(len(line) for line in ours.splitlines() if line.startswith("    ")) <= 100, ours
+    done = subprocess.run([sys.argv[1], "amp", "keys", "SCALE_G"], capture_output=True, text=True)
+    assert done.stdout.startswith("Keys of darknet-amp:\n\nloss_scale_growth   ") and "Darknet:" not in done.stdout, done
+    done = subprocess.run([sys.argv[1], "amp", "keys", "bacth"], capture_output=True, text=True)
+    assert done.returncode == 1 and 'no key has "bacth" in its name; did you mean batch?' in done.stderr, done
+
+
 def main():
     check_waits()
     check_help()
     check_version()
+    check_keys()
     check_unknown()
     check_moved()
     check_spellings()

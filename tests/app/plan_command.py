@@ -208,6 +208,26 @@ def check_without_the_key(program, folder, net):
     check_fails(program, folder, net + "clip_grad_norm=1\nclip_grad_value=1\n[conv]\n", "clip_grad_")
 
 
+def check_noise(program, folder, net):
+    """The last noise scale of the log stands beside the batches that fit."""
+    layers = "[conv]\nfilters=4\n[cost]\n"
+    (folder / "noise.cfg").write_text(net + "mixed_precision=1\namp_log=noise.log\namp_log_noise=1\n" + layers)
+    (folder / "noise.log").unlink(missing_ok=True)
+    assert "noise scale is not known yet: noise.log has none" in run(program, folder, "noise.cfg", "--memory", "1").stdout
+    nothing = json.loads(run(program, folder, "noise.cfg", "--memory", "1", "--json").stdout)["noise_scale"]
+    assert nothing == {"log": "noise.log", "images": None, "iteration": None}, nothing
+    (folder / "noise.log").write_text("".join(json.dumps(line) + "\n" for line in (
+        {"iteration": 7, "gradient_noise_scale": 12.5}, {"iteration": 8, "gradient_noise_scale": 412.25},
+        {"iteration": 9, "gradient_noise_scale": None}, {"iteration": 9, "summary": {"seconds": 1}})))
+    text = run(program, folder, "noise.cfg", "--memory", "1").stdout
+    assert "noise scale at iteration 8 was 412.2 images (noise.log)" in text, text
+    known = json.loads(run(program, folder, "noise.cfg", "--memory", "1", "--json").stdout)["noise_scale"]
+    assert known == {"log": "noise.log", "images": 412.25, "iteration": 8}, known
+    (folder / "noise.cfg").write_text(net + "mixed_precision=1\namp_log_noise=1\n" + layers)
+    told = run(program, folder, "noise.cfg", "--memory", "1")
+    assert "noise scale" not in told.stdout and "has no effect without amp_log" in told.stderr, told
+
+
 def main():
     program, cfgs = sys.argv[1], sorted(Path(sys.argv[2]).glob("*.cfg"))
     assert len(cfgs) == 45, len(cfgs)
@@ -254,6 +274,7 @@ def main():
         check_processes(program, folder, net)
         check_large_batch(program, folder, net)
         check_without_the_key(program, folder, net)
+        check_noise(program, folder, net)
         off = "mixed precision is off"
         for keys, told in ("", True), ("mixed_precision=0\n", True), ("mixed_precision=1\n", False):
             (folder / "on.cfg").write_text(net + keys + "[conv]\n")

@@ -159,12 +159,47 @@ def check_notes(folder):
             "noted.cfg:%d: filters=8 # x in [conv]: Darknet reads 8; put the remark on its own line" % (8 + mixed))
 
 
+def check_trace(folder):
+    """Layers lie inside of their passes, each once, and the images of the next step load meanwhile, part by part."""
+    told = profile(folder, "toy.cfg", "toy.data", "--trace", "trace.json")
+    assert "forward" in told.stdout
+    found = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    rows = {e["tid"]: e["args"]["name"] for e in found if e["ph"] == "M"}
+    assert rows[0] == "Darknet's FP32" and rows[1] == "mixed precision" and rows[2] == "loader thread 0", rows
+    events = [e for e in found if e["ph"] == "X"]
+    assert len(events) + len(rows) == len(found) and min(e["ts"] for e in events) == 0
+    assert all(e["dur"] >= 0 and e["tid"] in rows for e in events)
+
+    def inside(e, outer):
+        return outer["ts"] <= e["ts"] + .01 and e["ts"] + e["dur"] <= outer["ts"] + outer["dur"] + .01
+
+    for way in 0, 1:
+        own = [e for e in events if e["tid"] == way]
+        passes = {e["name"]: e for e in own if e["cat"] == "pass"}
+        assert list(passes) == ["forward", "backward", "update"], passes
+        for name, ending in ("forward", ""), ("backward", " backward"):
+            layers = [e for e in own if e["cat"] == "layer" and e["name"].endswith(" backward") == bool(ending)]
+            assert all(inside(e, passes[name]) for e in layers), (layers, passes)
+            numbers = [int(e["name"].split()[0]) for e in layers]
+            assert len(set(numbers)) == len(numbers) and 0 in numbers, numbers
+            assert numbers == sorted(numbers, reverse=bool(ending)), numbers
+    loads = [e for e in events if e["tid"] > 1]
+    images = [e for e in loads if e["cat"] == "image"]
+    assert len(images) == 2 and all(e["name"].startswith("image0") for e in images), images  # a pass has two
+    for part in (e for e in loads if e["cat"] == "loading"):
+        assert any(inside(part, image) and part["tid"] == image["tid"] for image in images), (part, images)
+    (folder / "trace.json").unlink()
+    refused = run(folder, "profile", "toy.cfg", "-nogpu", "--trace", "no/such/trace.json")
+    assert refused.returncode == 1 and "no/such/trace.json" in refused.stderr and "round" not in refused.stderr, refused
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         folder = toyset.make(Path(root) / "toy", net_keys="mixed_precision=1\namp_log=log\nseed=1")
         before = sorted(folder.rglob("*"))
         check_json(folder)
         check_words(folder)
+        check_trace(folder)
         assert sorted(folder.rglob("*")) == before, "a file was written"
         check_whose_time(folder)
         check_without_fp32(folder)

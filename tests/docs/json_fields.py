@@ -51,7 +51,8 @@ def described(section):
 
 def main():
     with tempfile.TemporaryDirectory() as scratch:
-        folder = toyset.make(Path(scratch) / "set", net_keys="mixed_precision=1\nseed=1")
+        folder = toyset.make(Path(scratch) / "set", net_keys="mixed_precision=1\nseed=1\namp_log=log\n"
+                             "amp_log_noise=1")
         run(folder, ["detector", "train", "toy.data", "toy.cfg"], (0,))
         cfg = (folder / "toy.cfg").read_text()
         (folder / "fork.cfg").write_text(cfg.replace("[net]\n", "[net]\namp_dialect=fork\n"))

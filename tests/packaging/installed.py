@@ -44,12 +44,28 @@ def check_files(prefix):
     page = prefix / "share/man/man1/darknet-amp.1.gz"
     if page.exists():  # a build with sanitizers makes none
         text = gzip.open(page, "rt").read()
-        assert text.startswith(".TH") and '.SH "darknet amp plan"' in text and str(BUILD) not in text, text
+        assert text.startswith(".TH") and '.SH "darknet amp plan"' in text and "\nmixed_precision" in text and str(BUILD) not in text, text
     flags = run(prefix / "bin/darknet-amp-ldflags").split()
     archives = [flag for flag in flags if flag.endswith(".a")]
     assert "-Wl,--wrap=train_network" in flags and len(archives) >= 3, flags
     assert all(Path(archive).is_relative_to(prefix.resolve()) for archive in archives), archives
     run(prefix / "bin/darknet-amp-ldflags", "--build", BUILD, status=1)
+
+
+def check_scripts(prefix, toy):
+    """They find the moved program and write nothing beside themselves."""
+    share = prefix / "share/darknet-amp"
+    before = sorted(share.rglob("*"))
+    run(prefix / "bin/darknet-amp-log", toy / "log", "--csv", toy / "log.csv")
+    assert (toy / "log.csv").read_text().startswith("iteration,epoch,loss,"), (toy / "log.csv").read_text()
+    for name, said in ("compare", "--seeds"), ("bench-batches", "--batches"):
+        assert said in run(prefix / f"bin/darknet-amp-{name}", "--help", PYTHONDONTWRITEBYTECODE="1")
+    for name in "darknet", "bench_step":
+        assert (share / "build/bin" / name).resolve().is_file(), name
+    assert sorted(share.rglob("*")) == before
+    documents = prefix / "share/doc/darknet-amp"
+    for name in "README.md", "CHANGELOG.md", "docs/commands.md", "examples/demo.cfg", "copyright":
+        assert (documents / name).is_file(), name
 
 
 def check_program(program, cfg, lib):
@@ -74,11 +90,12 @@ def main():
         prefix = (folder / "first").rename(folder / "moved")
         check_files(prefix)
         lib = find_lib(prefix)
-        toy = toyset.make(folder / "toy", net_keys="mixed_precision=1\nseed=1")
+        toy = toyset.make(folder / "toy", net_keys=f"mixed_precision=1\nseed=1\namp_log={folder}/toy/log")
         cfg = toy / "toy.cfg"
         assert "mixed precision" in run(prefix / "bin/darknet", "amp", "plan", cfg)
         run(prefix / "bin/darknet", "detector", "train", toy / "toy.data", cfg)
         assert (toy / "backup/toy_final.weights.amp").exists()
+        check_scripts(prefix, toy)
 
         flags = run("pkg-config", "--cflags", "--libs", "darknet-amp", PKG_CONFIG_PATH=str(lib / "pkgconfig")).split()
         run("cc", SOURCE, "-o", folder / "by_pkg_config", *flags, "-lm")
