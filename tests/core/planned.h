@@ -130,12 +130,19 @@ static int again_step(int i)
     return 0;
 }
 
-/* What layer i makes for backward, which reads it last at step `last`: kept to the end, or, if the
- * layer is recomputed, there from that time on. */
+/* How long something lives that backward reads last at step `last`: of the input (-1) and where
+ * backward may run again, to the end. */
+static int kept_until(int i, int last)
+{
+    return i < 0 || plan->replays ? 2 * net->n : last;
+}
+
+/* What layer i makes for backward, which reads it last at step `last`; if the layer is recomputed,
+ * there from that time on. */
 static void check_made(int b, int i, const char *what, size_t bytes, int first, int last)
 {
     if (!plan->layers[i].recomputed) {
-        check_buffer(b, i, what, bytes, first, last < 0 ? first : 2 * net->n);
+        check_buffer(b, i, what, bytes, first, last < 0 ? first : kept_until(i, last));
         return;
     }
     int again = again_step(i);
@@ -182,7 +189,9 @@ static void check_reads(int i)
         bool one_run = s >= 0 && plan->layers[s].recomputed &&
                        (plan->layers[i].recomputed ? p : p - 1)->run == plan->layers[s].run;
         bool twice = s >= 0 && plan->layers[s].recomputed && (!again || one_run);
-        int until = (in_backward || again) && !twice ? 2 * net->n : i;
+        int until = in_backward ? kept_until(s, backward_step(i)) : i;
+        if (again) until = 2 * net->n;
+        if (twice) until = i;
         int from = s < 0 ? 0 : s;
         enum amp_format home = s < 0 ? AMP_FORMAT_BORDER : plan->layers[s].out;
         int b = -1;
@@ -247,7 +256,8 @@ static void check_saved(int i)
         check_made(index, i, "index", elements, made, p->backward ? (p->fused ? b + 1 : b) : -1);
     }
     if (l->type == AMP_DROPOUT && plan->train)
-        check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "mask", elements, 0, p->backward ? end : i);
+        check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "mask", elements, 0,
+                     p->backward ? kept_until(i, b) : i);
     if (l->type == AMP_LOCAL) check_unfolded(i);
     if (!p->backward) {
         CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);

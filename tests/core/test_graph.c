@@ -22,12 +22,10 @@ static void check_replay(const char *cfg, const struct ampk_backend *backend, fl
 
 AMP_TEST(a_replayed_backward_gives_the_same_gradients)
 {
-    static const char *const keys[] = {"mixed_precision=1", "mixed_precision=1\namp_dtype=bf16",
-                                       "mixed_precision=1\namp_dtype=fp32"};
     for (int round = 0; round < 12; round++)
         for (int k = 0; k < N_BACKENDS; k++) {
-            random_net(text, keys[round % 3], NET_EVERYTHING & ~NET_STOPBACKWARD, 12);
-            check_replay(text, backends[k], round % 3 ? 1 : 16);
+            random_net(text, "mixed_precision=1", NET_EVERYTHING & ~NET_STOPBACKWARD, 12);
+            check_replay(text, backends[k], 16);
         }
 }
 
@@ -37,9 +35,12 @@ AMP_TEST(in_fp32_a_power_of_two_changes_nothing)
         for (int k = 0; k < N_BACKENDS; k++) {
             random_net(text, "mixed_precision=1\namp_dtype=fp32", NET_EVERYTHING, 12);
             struct rig *r = make_with_mish(text, backends[k]);
+            uint64_t state = test_random_state;
             rig_forward(r);
             struct result one = run_backward(r, 1);
             for (int exponent = 1; exponent <= 24; exponent += 1 + random_below(8)) {
+                test_random_state = state;
+                rig_forward(r);
                 struct result scaled = run_backward(r, ldexpf(1, exponent));
                 check_same(&scaled, ldexp(1, exponent), &one, "scaled");
                 free_result(&scaled);
@@ -199,10 +200,10 @@ AMP_TEST(sharing_memory_changes_nothing)
     for (int round = 0; round < 30; round++) {
         random_net(text, keys[round % 2], NET_EVERYTHING, random_from(4, 20));
         struct rig *r = make_with_mish(text, &ampk_cpu);
-        for (int pass = 0; pass < 2; pass++) {
+        for (int pass = 0; pass < 3; pass++) {
             poison_arena(r);
             rig_forward(r);
-            rig_backward(r, 1);
+            if (pass < 2) rig_backward(r, 1);
         }
         struct result shared = run_backward(r, 1);
         double loss = r->loss;

@@ -109,7 +109,7 @@ static void check_net(const char *net, const struct ampk_backend *backend, int t
     CHECK_NEAR(once, 0, 32 * types[type].unit);
     CHECK(type == 0 || once > types[type].unit / 64); /* operands are rounded */
     CHECK_NEAR(ours->loss, exact->loss, 32 * types[type].unit * exact->loss);
-    rig_backward(ours, types[type].scale); /* again: the same */
+    if (ours->plan->replays) rig_backward(ours, types[type].scale); /* again: the same */
     CHECK_INT(apart(ours, types[type].scale, exact) == once, true);
     rig_free(ours);
     rig_free(exact);

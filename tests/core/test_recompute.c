@@ -29,6 +29,7 @@ static struct left run(struct rig *r)
     for (int pass = 0; pass < 2; pass++) {
         left.gradients[pass] = malloc(((size_t)r->n_params + 1) * sizeof(float *));
         REQUIRE(left.gradients[pass]);
+        if (pass && !r->plan->replays) rig_forward(r);
         rig_backward(r, pass ? 4 : 16);
         for (int i = 0; i < r->n_params; i++)
             left.gradients[pass][i] = rig_gradient(r, i);

@@ -167,7 +167,7 @@ void amp_scaler_init(struct amp_scaler *s, const struct amp_options *o, int max_
     s->reduced = o->dtype == AMP_DTYPE_FP16;
     s->dynamic = s->reduced && o->loss_scale_dynamic;
     /* A replay at the same fixed scale would overflow again. */
-    s->retry = o->on_overflow == AMP_OVERFLOW_RETRY && s->dynamic;
+    s->retry = amp_options_replay(o);
     s->growth = o->loss_scale_growth;
     s->backoff = o->loss_scale_backoff;
     s->min = o->loss_scale_min;

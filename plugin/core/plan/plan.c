@@ -472,6 +472,7 @@ struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
         plan->level = options->level;
         plan->island = island_of(options);
         plan->train = train;
+        plan->replays = amp_options_replay(options);
         struct planner pl = {.net = net,
                              .recompute = recompute,
                              .options = options,

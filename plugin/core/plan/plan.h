@@ -7,7 +7,8 @@
  * home format too.
  *
  * Time runs over 2n steps: forward of layer i is step i, its backward is step 2n-1-i. Tensors that
- * backward reads live to the end (step 2n), because a backward pass may be replayed. */
+ * backward reads live to the end (step 2n) if a backward pass may be replayed, else to their last
+ * reader. */
 #ifndef AMP_PLAN_H
 #define AMP_PLAN_H
 
@@ -110,7 +111,7 @@ struct amp_plan {
     int first_backward; /* no layer below it runs backward; nor do layers above it whose `backward`
                            is false */
     enum amp_format island;
-    bool train;
+    bool train, replays; /* replays: a backward pass may be run again */
     int n_buffers;
     struct amp_buffer *buffers;
     size_t arena_bytes;

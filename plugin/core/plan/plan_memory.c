@@ -212,14 +212,20 @@ static int again_step(const struct planner *pl, int i)
     return backward_step(pl, at);
 }
 
-/* What is read in backward lives to the end of the step, since backward may be replayed. What is
- * recomputed lives twice instead: up to the last reader in forward, and from where it is computed
- * again to the last reader in backward (-1: none). */
+/* What is read in backward, at last in this step, lives to the end if backward may be replayed. The
+ * input (-1) does too: it is there before the first step. */
+static int kept_until(const struct planner *pl, int i, int backward)
+{
+    return pl->plan->replays || i < 0 ? 2 * pl->plan->n : backward;
+}
+
+/* What is recomputed lives twice instead: up to the last reader in forward, and from where it is
+ * computed again to the last reader in backward (-1: none). */
 static struct life life_of(const struct planner *pl, int i, int first, int forward, int backward)
 {
-    int end = 2 * pl->plan->n;
     if (i < 0 || !pl->plan->layers[i].recomputed)
-        return (struct life){.first = first, .last = backward < 0 ? forward : end};
+        return (struct life){.first = first,
+                             .last = backward < 0 ? forward : kept_until(pl, i, backward)};
     int again = again_step(pl, i);
     return (struct life){first, forward, again, backward > again ? backward : again};
 }
@@ -342,7 +348,7 @@ static int plan_layer_buffers(struct planner *pl, int i)
 {
     struct amp_plan_layer *p = &pl->plan->layers[i];
     const struct amp_layer_desc *l = &pl->net->layers[i];
-    int end = 2 * pl->plan->n, b = backward_step(pl, i);
+    int b = backward_step(pl, i);
     size_t n = amp_plan_elements(pl, i);
     p->border_copy = p->out != AMP_FORMAT_BORDER &&
                      (any_border_reader(pl, i) || i == last_without_cost(pl->net));
@@ -354,7 +360,7 @@ static int plan_layer_buffers(struct planner *pl, int i)
     int read = p->fused ? b + 1 : b; /* its index, in backward */
     int saved = p->backward ? b : -1;
     /* Masks may be drawn before the first layer, and are drawn once. */
-    struct life mask = {0, p->backward ? end : i, 0, 0};
+    struct life mask = {0, p->backward ? kept_until(pl, i, b) : i, 0, 0};
     struct life life[AMP_BUFFER_KINDS] = {
         output_life(pl, i, p->out, written),
         life_of(pl, i, i, i, saved),

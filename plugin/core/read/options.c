@@ -370,6 +370,12 @@ void amp_options_settle_dtype(struct amp_options *o, bool device, bool bf16)
                                "exact";
 }
 
+bool amp_options_replay(const struct amp_options *o)
+{
+    return o->dtype == AMP_DTYPE_FP16 && o->loss_scale_dynamic &&
+           o->on_overflow == AMP_OVERFLOW_RETRY;
+}
+
 int amp_option_layer_override(const struct amp_cfg_section *section)
 {
     return amp_cfg_int(section, "mixed_precision", -1);

@@ -134,6 +134,10 @@ int amp_options_check_all_keys(const struct amp_complaints *);
  * a GPU; bf16: on a CPU that multiplies BF16 (multiplies_bf16 in kernels.h). */
 void amp_options_settle_dtype(struct amp_options *, bool device, bool bf16);
 
+/* Whether a backward pass that overflows is run again, at a lower loss scale. Only FP16 has one:
+ * BF16 and TF32 have the range of FP32. amp_dtype is settled. */
+bool amp_options_replay(const struct amp_options *);
+
 /* mixed_precision of a layer's section: 1, 0, or -1 where absent. */
 int amp_option_layer_override(const struct amp_cfg_section *);
 /* freeze of a layer's section. */
