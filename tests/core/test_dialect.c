@@ -362,6 +362,16 @@ AMP_TEST(defaults_of_layers_and_net)
     CHECK(amp_net_stop(net, 800) && !net->layers[0].stopbackward);
     CHECK(options.rules.eps == 1e-6);
     forget();
+    /* As everywhere, but for the default of eps. */
+    CHECK_INT(read_text(FORK "adam=1\nB1=.8\nB2=.9\neps=.5\npolicy=sgdr\nmax_batches=300\n"
+                             "sgdr_cycle=100\nlearning_rate_min=.0001\n" ANCHORED),
+              0);
+    CHECK(options.rules.b1 == .8 && options.rules.b2 == .9);
+    CHECK(options.rules.eps == .5);
+    CHECK_INT(options.schedule.policy, AMP_POLICY_SGDR);
+    CHECK(options.schedule.cycle == 100 && options.schedule.mult == 2);
+    CHECK_STR(notes, "");
+    forget();
     CHECK_INT(read_text(SMALL "adam=1\n[conv]\n[dropout]\n"), 0);
     CHECK(net->layers[1].probability == .5f && options.rules.eps == 1e-7);
     CHECK(net->flip && !net->mosaic && net->drawn_step == 32);
