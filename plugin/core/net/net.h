@@ -189,8 +189,6 @@ int amp_net_check_dialect(const struct amp_cfg_file *, const struct amp_net_desc
 /* Where backward ends in this iteration, counted from 0, by keys that hold for the first ones only:
  * sets stopbackward of layers. True if that has changed. */
 bool amp_net_stop(struct amp_net_desc *, size_t iteration);
-/* 0, or -1 and err says why several processes cannot train the net. */
-int amp_net_check_shared(const struct amp_net_desc *, char *err, size_t err_size);
 
 /* ---- a layer as the convolution that executors and libraries make of it ---- */
 
