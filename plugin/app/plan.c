@@ -221,7 +221,7 @@ static int settle_pass(const struct request *r, struct amp_net_desc *net,
                        size_t err_size)
 {
     if (r->processes == 1) return amp_machine_settle_pass(net, cfg, options, r->gpu, err, err_size);
-    if (amp_net_check_shared(net, err, err_size)) return -1;
+    if (amp_share_check_net(net, err, err_size)) return -1;
     return net->auto_subdivisions ? settle_auto(r, net, cfg, options, err, err_size)
                                   : settle_share(r, net, cfg, options, err, err_size);
 }

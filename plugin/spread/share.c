@@ -1,4 +1,4 @@
-/* Decides how the passes of a step are shared out. */
+/* Decides how the passes of a step are shared out, and of which nets they can be. */
 #include "share.h"
 
 #include <stdio.h>
@@ -49,4 +49,17 @@ int amp_share_check_even(int batch, int subdivisions, int size, char *err, size_
         snprintf(err + used, err_size - used, "none with batch=%d; change that to a multiple of %d",
                  batch, size);
     return -1;
+}
+
+int amp_share_check_net(const struct amp_net_desc *net, char *err, size_t err_size)
+{
+    for (int i = 0; i < net->n; i++) {
+        if (!amp_layer_is_recurrent(&net->layers[i])) continue;
+        snprintf(err, err_size,
+                 "%s: layer %d (%s) hands its state from one pass to the next; several processes "
+                 "cannot train that: start it without mpirun or srun",
+                 net->cfg_path, i, amp_layer_type_name(net->layers[i].type));
+        return -1;
+    }
+    return 0;
 }

@@ -3,6 +3,8 @@
 #ifndef AMP_SHARE_H
 #define AMP_SHARE_H
 
+#include "plugin/core/net/net.h"
+
 #include <stddef.h>
 
 struct amp_share {
@@ -24,5 +26,8 @@ void amp_share_possible(int batch, int subdivisions, char *text, size_t size);
 /* For amp_sync_bn=1, where pass k of every process is part of one larger pass: 0 if all of `size`
  * processes have as many passes; else -1, and err says which subdivisions of batch allow that. */
 int amp_share_check_even(int batch, int subdivisions, int size, char *err, size_t err_size);
+
+/* 0, or -1 and err says why several processes cannot train the net. */
+int amp_share_check_net(const struct amp_net_desc *, char *err, size_t err_size);
 
 #endif

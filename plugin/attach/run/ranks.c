@@ -286,7 +286,7 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void),
 {
     char err[PATH_MAX + 300];
     if (!amp_group_is_on()) return;
-    if (amp_net_check_shared(s->desc, err, sizeof err)) amp_fail(err);
+    if (amp_share_check_net(s->desc, err, sizeof err)) amp_fail(err);
     s->spread.ordered = s->options.reduce == AMP_REDUCE_ORDERED;
     s->spread.bf16 = s->options.wire == AMP_WIRE_BF16;
     s->spread.bucket_mb = s->options.bucket_mb;

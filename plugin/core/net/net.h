@@ -196,8 +196,6 @@ bool amp_net_stop(struct amp_net_desc *, size_t iteration);
 struct amp_json;
 void amp_net_write_json(const struct amp_net_desc *, const struct amp_cfg_file *,
                         bool bn_under_root, struct amp_json *);
-/* 0, or -1 and err says why several processes cannot train the net. */
-int amp_net_check_shared(const struct amp_net_desc *, char *err, size_t err_size);
 
 /* ---- a layer as the convolution that executors and libraries make of it ---- */
 

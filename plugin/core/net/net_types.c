@@ -1,7 +1,6 @@
 /* Maps names to activations and says what follows from a layer's type. It must not know which types
  * have an executor (layers.c) or how a cfg is read. */
 
-#include <stdio.h>
 #include <string.h>
 
 #include "plugin/core/read/text.h"
@@ -48,19 +47,6 @@ bool amp_layer_learns(const struct amp_layer_desc *l)
 bool amp_layer_is_recurrent(const struct amp_layer_desc *l)
 {
     return l->type == AMP_RNN || l->type == AMP_GRU || l->type == AMP_LSTM || l->type == AMP_CRNN;
-}
-
-int amp_net_check_shared(const struct amp_net_desc *net, char *err, size_t err_size)
-{
-    for (int i = 0; i < net->n; i++) {
-        if (!amp_layer_is_recurrent(&net->layers[i])) continue;
-        snprintf(err, err_size,
-                 "%s: layer %d (%s) hands its state from one pass to the next; several processes "
-                 "cannot train that: start it without mpirun or srun",
-                 net->cfg_path, i, amp_layer_type_name(net->layers[i].type));
-        return -1;
-    }
-    return 0;
 }
 
 bool amp_layer_is_loss(const struct amp_layer_desc *l)
