@@ -229,14 +229,14 @@ MOST_WRONG = 0.9
 SINGLE_LIMITS = {"fp16": {"heads": 0.004, "weights": 0.045}, "bf16": {"heads": 0.02, "weights": 0.13}}
 
 
-def judge(precision, found, own):
+def judge(precision, found, own, most_wrong=MOST_WRONG):
     """Worst errors of one comparison (torch_net.py --check), and where they are too large; own: the
     errors of PyTorch's own arithmetic there."""
     verdict = {"disagrees": [], "own": {what: max(own[what].values()) for what in LIMITS[precision]}}
     for what, limit in LIMITS[precision].items():
         verdict[what] = max(found[what].values())
         for index, error in found[what].items():
-            most = max(limit, min(2 * own[what][index], MOST_WRONG))
+            most = max(limit, min(2 * own[what][index], most_wrong))
             if not error <= most:  # NaN is wrong too
                 verdict["disagrees"].append(f"{what} {index}: {error:.3g}, limit {most:.3g}")
     return verdict

@@ -97,7 +97,7 @@ def check_net(folder, python):
         os.environ.update(switched_off)
         work = toy(folder, python)
         errors = bench.check("toy", work, 2)
-        assert set(errors) == {"fp32", "mixed", "single"} and errors["single"]["layers"] == 6, errors
+        assert set(errors) == {"fp32", "mixed", "single"} and errors["single"]["layers"] == 5, errors
         # Another half of the channels is another network, which the check must see.
         cfg = work / "fp32.cfg"
         cfg.write_text(cfg.read_text().replace("group_id=1", "group_id=0"))
