@@ -17,15 +17,15 @@ int darknet_main(int argc, char **argv);
 /* ---- the table ---- */
 
 /* Letters behind a = say what Darknet reads there: darknet_line.c. */
-#define DETECTOR  "prefix= thresh=F hier=F c=N s=N avg=P gpus= out= clear fullscreen w=N h=N fps=N"
+#define DETECTOR  "prefix= thresh=F hier=F c=N s=N avg=P gpus=L out= clear fullscreen w=N h=N fps=N"
 #define YOLO      "prefix= thresh=F c=N s=N avg=P"
-#define CLASSIFY  "gpus= c=N t=N clear"
-#define SEGMENT   "gpus= c=N clear display"
+#define CLASSIFY  "gpus=L c=N t=N clear"
+#define SEGMENT   "gpus=L c=N clear display"
 #define CHARACTER "file= seed= len=N temp=G srand=I clear tokenized tokens="
-#define GO        "gpus= clear multi anon iters=N resign=I cpuct=F temp=G time=F"
+#define GO        "gpus=L clear multi anon iters=N resign=I cpuct=F temp=G time=F"
 #define LSD       "clear display b=N file="
 #define NIGHTMARE                                                                                  \
-    "range=P norm=N rounds=N iters=N octaves=N zoom=F rate=F thresh=F rotate=F momentum=F "        \
+    "range=P norm=N rounds=N iters=N octaves=P zoom=G rate=F thresh=F rotate=F momentum=F "        \
     "lambda=F prefix= "                                                                            \
     "reconstruct smooth=N"
 #define SAVES " backup=" /* a word of ours: where Darknet has a fixed folder */

@@ -1,8 +1,8 @@
 /* Darknet's own commands: which there are, and what must be there before one of them starts.
  *
- * darknet_commands.c has the table of them, over darknet_checks.c, which looks at the files, over
- * darknet_line.c, which reads a command line. Darknet itself looks at almost nothing: most of what
- * is refused here ends with a crash there, or with status 0. */
+ * darknet_commands.c has the table of them, over darknet_checks.c and darknet_data.c, which look at
+ * the files, over darknet_line.c, which reads a command line. Darknet itself looks at almost
+ * nothing: most of what is refused here ends with a crash there, or with status 0. */
 #ifndef AMP_DARKNET_COMMANDS_H
 #define AMP_DARKNET_COMMANDS_H
 
@@ -31,7 +31,8 @@ struct amp_darknet_command {
     const char *words[2]; /* words[1] NULL: the command has one word */
     const char *files;    /* as the usage gives them: "DATA CFG [WEIGHTS]" */
     const char *options;  /* "thresh=F prefix= clear": a = stands behind those with a value, then:
-                           * F a number, I a whole one, N from 0 on, P from 1 on; else a text */
+                           * F a number, G one above 0, I a whole one, N from 0 on, P from 1
+                           * on, L whole ones with commas between them; else a text */
     unsigned takes;       /* AMP_... */
     const char *needs;    /* fixed files, and folders, which end in a slash */
     const char *hint;     /* what to do where one of those is missing */

@@ -66,6 +66,16 @@ static bool is_whole(const char *text, long least)
     return end != text && !*end && !errno && x >= least && x <= INT_MAX;
 }
 
+static bool are_gpus(const char *text)
+{
+    for (;; text++) {
+        size_t digits = strspn(text, "0123456789");
+        if (!digits || digits > 4) return false;
+        text += digits;
+        if (*text != ',') return !*text;
+    }
+}
+
 /* What the value must be; NULL: it is right. */
 static const char *value_fault(char kind, const char *value)
 {
@@ -73,7 +83,9 @@ static const char *value_fault(char kind, const char *value)
     case 'F':
         return is_number(value) ? NULL : "a number";
     case 'G':
-        return is_number(value) && strtod(value, NULL) > 0 ? NULL : "a number above 0";
+        return is_number(value) && strtof(value, NULL) > 0 ? NULL : "a number above 0";
+    case 'L':
+        return are_gpus(value) ? NULL : "whole numbers with commas between them";
     case 'I':
         return is_whole(value, INT_MIN) ? NULL : "a whole number";
     case 'N':
@@ -167,7 +179,8 @@ int amp_darknet_read(struct amp_darknet_line *l, int argc, char **argv, int firs
 const char *amp_darknet_option(const struct amp_darknet_line *l, const char *name)
 {
     for (const char **o = l->options; *o; o++)
-        if (!strcmp(*o, name)) return width_of(l->command, name) == 2 ? o[1] : "";
+        if (!strcmp(*o, name))
+            return width_of(l->command, name) == 2 || !strcmp(name, "-i") ? o[1] : "";
     return NULL;
 }
 

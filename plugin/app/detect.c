@@ -85,6 +85,7 @@ static bool load_jpeg(struct loader *l)
     struct amp_placement p = place_in(l->net, pixels->w, pixels->h);
     l->original = (image){.w = pixels->w, .h = pixels->h, .c = 3};
     l->resized = make_image(l->net->w, l->net->h, 3);
+    amp_image_tell_if_cut(l->path);
     if (amp_place(pixels, &p, l->resized.data)) return true;
     free_image(l->resized);
     return false;

@@ -88,7 +88,7 @@ void amp_machine_look(struct amp_machine *m, int gpu)
 #endif
 }
 
-static int count_gpus(void)
+int amp_gpus_there(void)
 {
     int n = 0;
 #ifdef GPU
@@ -99,7 +99,7 @@ static int count_gpus(void)
 
 static bool trains_on_gpu(const struct amp_options *options, int gpu)
 {
-    return gpu >= 0 && options->backend != AMP_BACKEND_CPU && count_gpus() > 0;
+    return gpu >= 0 && options->backend != AMP_BACKEND_CPU && amp_gpus_there() > 0;
 }
 
 void amp_machine_settle_dtype(struct amp_options *options, int gpu)
@@ -132,7 +132,7 @@ static void print_gpus(void)
 {
 #ifdef GPU
     struct amp_machine m = {0};
-    int n = count_gpus();
+    int n = amp_gpus_there();
     if (!n) puts("GPU: none found");
     for (int i = 0; i < n; i++) {
         name_gpu(&m, i);

@@ -25,6 +25,9 @@ struct amp_machine {
  * GPU, gpu_index may be -1 afterwards. */
 void amp_machine_choose(int gpu);
 
+/* 0 in a build for CPUs. */
+int amp_gpus_there(void);
+
 /* gpu: the device's number, below 0 for the CPU. */
 void amp_machine_look(struct amp_machine *, int gpu);
 

@@ -45,6 +45,9 @@ bool amp_jpeg_file(const char *path, struct amp_jpeg_memory *);
 /* Both. */
 const struct amp_pixels *amp_jpeg_read(const char *path, int least, struct amp_jpeg_memory *);
 
+/* True of a JPEG that has no end marker: decoders fill the part that is missing with grey. */
+bool amp_jpeg_ends_early(const char *path);
+
 void amp_jpeg_free(struct amp_jpeg_memory *);
 
 #endif

@@ -112,6 +112,10 @@ typedef void amp_load_function(enum amp_load_part done, void *user);
 AMP_API int amp_load_image(const struct load_args *, int reduces, amp_load_function *done,
                            void *user);
 
+/* Names a JPEG that is cut off, once in a run. Whoever loads images through Darknet need not ask:
+ * the plugin does, where bad images are refused. */
+AMP_API void amp_image_tell_if_cut(const char *path);
+
 struct ampk_backend;
 
 /* The backend (kernels/kernels.h) of a device, or of the host. It is for asking what it has code

@@ -74,7 +74,8 @@ void amp_train_stock_check(const struct amp_cfg_file *, const struct amp_net_des
 /* ---- what trains otherwise than the cfg lets one expect (check_train_odd.c) ---- */
 
 /* A warning for each: random=1, which trains at other sizes than the cfg's; batch-norm over single
- * images or single values; anchors of [region] in pixels. */
+ * images or single values; anchors of [region] in pixels,
+ * anchors that are missing, that two heads have, or none. */
 void amp_train_odd_tell(const struct amp_cfg_file *, const struct amp_net_desc *, FILE *warn);
 
 #endif

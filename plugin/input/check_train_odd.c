@@ -3,7 +3,6 @@
 #include "check_train.h"
 
 #include <stdarg.h>
-#include <string.h>
 
 #include "plugin/core/read/cfg_text.h"
 
@@ -90,26 +89,6 @@ static void tell_pixels(const struct teller *t, int layer)
     }
 }
 
-static bool has_same_mask(const struct amp_layer_desc *a, const struct amp_layer_desc *b)
-{
-    return a->type == AMP_YOLO && b->type == AMP_YOLO && a->num == b->num && a->loss.mask &&
-           b->loss.mask && !memcmp(a->loss.mask, b->loss.mask, (size_t)a->num * sizeof(int));
-}
-
-/* A copied head whose mask was forgotten. */
-static void tell_same_mask(const struct teller *t, int layer)
-{
-    const struct amp_layer_desc *l = &t->net->layers[layer];
-    for (int i = 0; i < layer; i++) {
-        if (!has_same_mask(&t->net->layers[i], l)) continue;
-        warn(t, amp_cfg_line(amp_cfg_layer(t->cfg, layer), "mask"),
-             "mask= names the anchors that the head of line %d has: both learn the boxes that are "
-             "nearest to them, and none those that are nearest to others of num=%d",
-             t->net->layers[i].line, l->total);
-        return;
-    }
-}
-
 /* With mixed_precision=1 it is an error. */
 static void tell_few_anchors(const struct teller *t, int layer)
 {
@@ -123,6 +102,55 @@ static void tell_few_anchors(const struct teller *t, int layer)
          amp_list_count(e->value), 2 * num, num);
 }
 
+static bool has_anchor(const struct amp_layer_desc *l, int anchor)
+{
+    for (int i = 0; i < l->num; i++)
+        if ((l->loss.mask ? l->loss.mask[i] : i) == anchor) return true;
+    return false;
+}
+
+/* By Darknet's own rules. By the fork's, heads may share anchors on purpose. */
+static bool is_head_with_mask(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_YOLO && !l->loss.yolo.own_rules;
+}
+
+/* Warns of a head whose anchors are all those of one before it. */
+static void tell_same_mask(const struct teller *t, int layer)
+{
+    const struct amp_layer_desc *l = &t->net->layers[layer];
+    for (int i = 0; i < layer && is_head_with_mask(l); i++) {
+        const struct amp_layer_desc *other = &t->net->layers[i];
+        bool same = is_head_with_mask(other) && other->num == l->num && other->total == l->total;
+        for (int k = 0; same && k < l->num; k++)
+            same = has_anchor(other, l->loss.mask ? l->loss.mask[k] : k);
+        if (!same) continue;
+        warn(t, amp_cfg_line(amp_cfg_layer(t->cfg, layer), "mask"),
+             "mask: the same anchors as the [yolo] of line %d: both heads are trained on the same "
+             "boxes, and find each of them twice",
+             other->line);
+        return;
+    }
+}
+
+/* Darknet trains a box with the anchor that fits it best, of all of num=, whether a head has it. */
+static void tell_unused(const struct teller *t)
+{
+    const struct amp_layer_desc *last = &t->net->layers[t->net->n - 1];
+    for (int a = 0; is_head_with_mask(last) && a < last->total; a++) {
+        bool used = false;
+        for (int i = 0; i < t->net->n; i++) {
+            const struct amp_layer_desc *l = &t->net->layers[i];
+            if (is_head_with_mask(l) && (has_anchor(l, a) || l->total != last->total)) used = true;
+        }
+        if (used) continue;
+        warn(t, amp_cfg_line(amp_cfg_layer(t->cfg, t->net->n - 1), "mask"),
+             "mask: no [yolo] has anchor %d, %gx%g: objects that it fits best are trained by no "
+             "head",
+             a, (double)last->loss.anchor_sizes[2 * a], (double)last->loss.anchor_sizes[2 * a + 1]);
+    }
+}
+
 void amp_train_odd_tell(const struct amp_cfg_file *cfg, const struct amp_net_desc *net, FILE *f)
 {
     struct teller t = {cfg, net, f};
@@ -131,7 +159,8 @@ void amp_train_odd_tell(const struct amp_cfg_file *cfg, const struct amp_net_des
     tell_single_values(&t);
     for (int i = 0; i < net->n; i++) {
         tell_pixels(&t, i);
-        tell_same_mask(&t, i);
         tell_few_anchors(&t, i);
+        tell_same_mask(&t, i);
     }
+    tell_unused(&t);
 }

@@ -12,11 +12,10 @@
 #include <string.h>
 
 #include "checker.h"
-#include "image_files.h"
-#include "masks.h"
 #include "plugin/core/read/lines.h"
 #include "plugin/core/read/named_files.h"
 #include "train_list.h"
+#include "truth_files.h"
 
 enum { GO_BOARD = 19 * 19, MASK_CLASSES = 80, TAG_IMAGES = 1024, INSTANCES = 90, SUPER_SCALE = 4 };
 
@@ -44,48 +43,6 @@ struct check {
     int n_labels;
 };
 
-/* ---- where the file of an image's truths is ---- */
-
-struct replacement {
-    const char *from, *to;
-};
-
-static const struct replacement of_tags[] = {{"images", "labels"}, {".jpg", ".txt"}, {0}};
-static const struct replacement of_masks[] = {{"images", "mask"}, {"JPEGImages", "mask"},
-                                              {".jpg", ".txt"},   {".JPG", ".txt"},
-                                              {".JPEG", ".txt"},  {0}};
-static const struct replacement of_values[] = {
-    {"images", "labels"}, {"JPEGImages", "labels"}, {".BMP", ".txt"},
-    {".JPEG", ".txt"},    {".JPG", ".txt"},         {".JPeG", ".txt"},
-    {".Jpeg", ".txt"},    {".PNG", ".txt"},         {".TIF", ".txt"},
-    {".bmp", ".txt"},     {".jpeg", ".txt"},        {".jpg", ".txt"},
-    {".png", ".txt"},     {".tif", ".txt"},         {0}};
-
-/* Opens it. NULL with the reason in why. */
-static FILE *open_truths(const char *image, const struct replacement *rule, char *why, size_t size)
-{
-    char path[AMP_LABEL_PATH_MAX];
-    errno = 0;
-    snprintf(path, sizeof path, "%s", image);
-    for (const struct replacement *r = rule; r->from; r++)
-        if (amp_replace_first(path, sizeof path, r->from, r->to)) {
-            snprintf(why, size, "%.80s...: the path of its truths is too long", image);
-            return NULL;
-        }
-    const char *reason = "Darknet's rule for names gives no other file for its truths";
-    FILE *file = strcmp(path, image) ? amp_text_open(path, &reason) : NULL;
-    snprintf(why, size, "%s%s%s", path, file ? "" : ": ", file ? "" : reason);
-    return file;
-}
-
-static bool refuse(FILE *file, char *why, size_t size, const char *text)
-{
-    size_t used = strlen(why);
-    snprintf(why + used, size - used, ": %s", text);
-    fclose(file);
-    return false;
-}
-
 /* ---- what an image must have ---- */
 
 /* Darknet looks for each label anywhere in the image's path. With one class none may be there. */
@@ -101,54 +58,6 @@ static bool has_one_label(void *context, const char *image, char *why, size_t si
     else
         snprintf(why, size, "%s: holds no label", image);
     return second < 0 && (first >= 0 || c->n_labels == 1);
-}
-
-/* An image without such a file has no tags. */
-static bool has_tags(void *context, const char *image, char *why, size_t size)
-{
-    const struct check *c = context;
-    char text[100];
-    long tag;
-    FILE *file = open_truths(image, of_tags, why, size);
-    if (!file) return errno == ENOENT;
-    while (fscanf(file, "%ld", &tag) == 1) {
-        snprintf(text, sizeof text, "tag %ld; allowed: 0 to %d", tag, c->classes - 1);
-        if (tag < 0 || tag >= c->classes) return refuse(file, why, size, text);
-    }
-    fclose(file);
-    return true;
-}
-
-static bool has_values(void *context, const char *image, char *why, size_t size)
-{
-    const struct check *c = context;
-    char text[100];
-    float value;
-    int n = 0;
-    FILE *file = open_truths(image, of_values, why, size);
-    if (!file) return false;
-    while (n < c->classes && fscanf(file, "%f", &value) == 1)
-        n++;
-    snprintf(text, sizeof text, "holds %d numbers; needed: %d, as many as classes", n, c->classes);
-    if (n < c->classes) return refuse(file, why, size, text);
-    fclose(file);
-    return true;
-}
-
-/* Darknet draws the runs into an image of this one's size. */
-static bool has_mask(void *context, const char *image, char *why, size_t size)
-{
-    const struct check *c = context;
-    char text[300];
-    int w, h;
-    FILE *file = open_truths(image, of_masks, why, size);
-    if (!file) return false;
-    bool known = amp_image_file_size(image, &w, &h);
-    uint64_t pixels = known ? (uint64_t)w * (uint64_t)h : UINT64_MAX;
-    if (!amp_masks_check(file, c->classes, pixels, text, sizeof text))
-        return refuse(file, why, size, text);
-    fclose(file);
-    return true;
 }
 
 /* ---- how many truths are loaded for an image ---- */
@@ -288,16 +197,16 @@ static const struct trainer trainers[] = {
     {"classifier", true, 2, "data/train.list", true, true, NULL, as_classes, has_one_label,
      "images without exactly one label in their paths, where Darknet looks for the lines of "
      "labels="},
-    {"regressor", true, 1, "data/train.list", true, true, NULL, as_classes, has_values,
+    {"regressor", true, 1, "data/train.list", true, true, NULL, as_classes, amp_truths_are_values,
      "images whose values cannot be read"},
-    {"segmenter", true, 0, "data/train.list", false, true, NULL, of_segments, has_mask,
+    {"segmenter", true, 0, "data/train.list", false, true, NULL, of_segments, amp_truths_are_masks,
      MASK_FAULTS},
-    {"isegmenter", true, 0, "data/train.list", false, true, NULL, of_instances, has_mask,
-     MASK_FAULTS},
+    {"isegmenter", true, 0, "data/train.list", false, true, NULL, of_instances,
+     amp_truths_are_masks, MASK_FAULTS},
     {"yolo", false, 0, "/data/voc/train.txt", false, false, NULL, of_grid, NULL, NULL},
     {"coco", false, 0, "data/coco.trainval.txt", false, false, NULL, of_grid, NULL, NULL},
-    {"tag", false, 0, "/home/pjreddie/tag/train.list", true, true, NULL, as_outputs, has_tags,
-     TAG_FAULTS},
+    {"tag", false, 0, "/home/pjreddie/tag/train.list", true, true, NULL, as_outputs,
+     amp_truths_are_tags, TAG_FAULTS},
     {"super", false, 0, "/data/imagenet/imagenet1k.train.list", false, false, NULL, of_pictures,
      NULL, NULL},
     {"cifar", false, 0, NULL, false, true, cifar_inputs, of_cifar, NULL, NULL},
@@ -306,7 +215,8 @@ static const struct trainer trainers[] = {
 };
 
 static const struct trainer tagged = {
-    "classifier", true, 2, "data/train.list", true, true, NULL, as_classes, has_tags, TAG_FAULTS};
+    "classifier", true, 2,          "data/train.list",   true,
+    true,         NULL, as_classes, amp_truths_are_tags, TAG_FAULTS};
 
 static const struct trainer *find(const char *name)
 {
@@ -515,8 +425,9 @@ static void check_images(struct check *c)
     if (c->t->truths == of_grid)
         check_boxes(c, path);
     else
-        amp_image_list_check(path, c->t->faults, can_apply_rule(c) ? c->t->rule : has_nothing, c,
-                             c->k.progress, amp_checker_tell, &c->k);
+        amp_image_list_check(path, c->t->faults, can_apply_rule(c) ? c->t->rule : has_nothing,
+                             c->t->rule == has_one_label ? (void *)c : &c->classes, c->k.progress,
+                             amp_checker_tell, &c->k);
 }
 
 /* ---- texts ---- */

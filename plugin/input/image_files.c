@@ -29,6 +29,8 @@ struct mark {
 
 #define CONVERT ", which OpenCV does not read: convert it to JPEG or PNG"
 
+#define VIDEO "is a video, not an image: take images out of it, as by ffmpeg -i VIDEO %06d.jpg"
+
 /* Formats that OpenCV reads (a build may lack some of the rarer ones: then the decoder tells);
  * after them files that are often found under an image's name. */
 static const struct mark marks[] = {
@@ -50,6 +52,8 @@ static const struct mark marks[] = {
     {0, 4, "8BPS", NULL},               /* PSD, without OpenCV */
     {0, 4, "GIF8", "is a GIF" CONVERT}, /* and an animation has many images */
     {4, 4, "ftyp", "is HEIC or a video" CONVERT},
+    {8, 4, "AVI ", VIDEO},
+    {0, 4, "\x1A\x45\xDF\xA3", VIDEO}, /* Matroska, WebM */
     {0, 5, "%PDF-", "is a PDF, not an image"},
     {0, 4, "PK\3\4", "is a ZIP archive, not an image"},
     {0, 2, "\x1F\x8B", "is compressed by gzip, not an image"},
@@ -108,44 +112,12 @@ static const char *jpeg_fault(int fd, off_t size, off_t *frame)
     }
 }
 
-/* ---- a file ---- */
+/* ---- its size ---- */
 
 static bool is_jpeg(const unsigned char *x, ssize_t n)
 {
     return n >= 2 && x[0] == 0xff && x[1] == 0xd8;
 }
-
-static const char *look(int fd, off_t size)
-{
-    unsigned char x[FIRST];
-    off_t frame;
-    if (!size) return "is empty (0 bytes)";
-    ssize_t n = pread(fd, x, sizeof x, 0);
-    if (n < 0) return strerror(errno);
-    const char *why = bytes_fault(x, (size_t)n);
-    return !why && is_jpeg(x, n) ? jpeg_fault(fd, size, &frame) : why;
-}
-
-/* stat comes first: opening a pipe would wait. */
-static const char *fault_of(const char *path, const struct stat *info)
-{
-    if (!S_ISREG(info->st_mode)) return "not a regular file";
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return strerror(errno);
-    /* Else the system would read ahead what nobody looks at. */
-    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-    const char *why = look(fd, info->st_size);
-    close(fd);
-    return why;
-}
-
-const char *amp_image_file_fault(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) ? strerror(errno) : fault_of(path, &info);
-}
-
-/* ---- its size ---- */
 
 /* Big-endian, of so many bytes. */
 static int number_at(const unsigned char *x, int bytes)
@@ -171,6 +143,52 @@ static bool size_of(int fd, off_t length, int *w, int *h)
         *w = number_at(x + 7, 2);
     }
     return *w && *h;
+}
+
+#define TOO_LARGE                                                                                  \
+    "says in its header that it has more than 2^30 pixels, or a side of more than 2^20, which "    \
+    "OpenCV does not read: make it smaller"
+
+/* OpenCV refuses more, whatever memory there is. */
+static bool is_too_large(int fd, off_t length)
+{
+    enum { MOST_PIXELS = 1 << 30, LONGEST_SIDE = 1 << 20 };
+    int w, h;
+    return size_of(fd, length, &w, &h) &&
+           (w > LONGEST_SIDE || h > LONGEST_SIDE || (int64_t)w * h > MOST_PIXELS);
+}
+
+/* ---- a file ---- */
+
+static const char *look(int fd, off_t size)
+{
+    unsigned char x[FIRST];
+    off_t frame;
+    if (!size) return "is empty (0 bytes)";
+    ssize_t n = pread(fd, x, sizeof x, 0);
+    if (n < 0) return strerror(errno);
+    const char *why = bytes_fault(x, (size_t)n);
+    if (!why && is_jpeg(x, n)) why = jpeg_fault(fd, size, &frame);
+    return !why && is_too_large(fd, size) ? TOO_LARGE : why;
+}
+
+/* stat comes first: opening a pipe would wait. */
+static const char *fault_of(const char *path, const struct stat *info)
+{
+    if (!S_ISREG(info->st_mode)) return "not a regular file";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return strerror(errno);
+    /* Else the system would read ahead what nobody looks at. */
+    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+    const char *why = look(fd, info->st_size);
+    close(fd);
+    return why;
+}
+
+const char *amp_image_file_fault(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) ? strerror(errno) : fault_of(path, &info);
 }
 
 bool amp_image_file_size(const char *path, int *w, int *h)

@@ -7,7 +7,8 @@
 #include <stddef.h>
 
 /* NULL if it is a regular file that can be read and begins as an image does that OpenCV reads; a
- * JPEG must not end before its pixels begin. Else the reason, as the end of a sentence whose
+ * JPEG must not end before its pixels begin, and the size that a JPEG or PNG says must be one that
+ * OpenCV reads. Else the reason, as the end of a sentence whose
  * subject is the file ("is an HTML or XML page"). */
 const char *amp_image_file_fault(const char *path);
 

@@ -96,7 +96,11 @@ static int read_fraction(const struct reader *r, const char *name, const char *f
 static int read_row(const struct reader *r, char *line, struct amp_label *label)
 {
     char *fields[5];
+    bool commas = strchr(line, ',');
     int count = split_fields(line, fields, 5);
+    if (commas)
+        return report_fault(r, "has a comma; allowed: blanks between the fields, and points in "
+                               "fractions, as \"0 0.5 0.5 0.25 0.25\"");
     if (count != 5) return report_fault(r, "%d fields, must be 5: class x y width height", count);
     if (read_class(r, fields[0], &label->class_id)) return -1;
     if (read_fraction(r, "x", fields[1], false, &label->x)) return -1;

@@ -143,9 +143,11 @@ static void count_labels(struct checker *k, const char *path)
 {
     const struct amp_labels *l = &k->labels;
     size_t room = (size_t)k->list->room;
+    k->list->boxes += l->count;
     k->list->trained += l->fates[AMP_LABEL_WHOLE] + l->fates[AMP_LABEL_OVER_EDGE];
     for (int fate = AMP_LABEL_WHOLE + 1; fate < AMP_LABEL_FATES; fate++)
         count_boxes(&k->list->fates[fate], path, l->fates[fate]);
+    amp_occurrences_add_boxes(&k->list->occurrences, l);
     count_boxes(&k->list->beyond, path, l->count > room ? l->count - room : 0);
 }
 
@@ -161,7 +163,7 @@ static void warn_of(const struct amp_box_count *c, const char *list, const char 
     fputc('\n', warn);
 }
 
-void amp_train_list_warn(const struct amp_train_list *list, const char *path, FILE *warn)
+void amp_train_list_warn(struct amp_train_list *list, const char *path, FILE *warn)
 {
     static const char *const words[AMP_LABEL_FATES][2] = {
         [AMP_LABEL_NO_AREA] = {"without area", "Darknet leaves them out"},
@@ -173,8 +175,15 @@ void amp_train_list_warn(const struct amp_train_list *list, const char *path, FI
                                 "AlexeyAB's Darknet leaves them out, and so does this training"},
     };
     char beyond[80];
+    size_t over = list->fates[AMP_LABEL_OVER_EDGE].boxes + list->fates[AMP_LABEL_OUTSIDE].boxes;
     for (int fate = AMP_LABEL_WHOLE + 1; fate < AMP_LABEL_FATES; fate++)
         warn_of(&list->fates[fate], path, words[fate][0], words[fate][1], warn);
+    if (2 * over > list->boxes)
+        fprintf(
+            warn,
+            "warning: %s: %zu of %zu boxes are not inside their images: a line of labels is class, "
+            "x and y of the centre, width, height, not two corners\n",
+            path, over, list->boxes);
     if (list->without_labels)
         fprintf(
             warn,
@@ -184,6 +193,7 @@ void amp_train_list_warn(const struct amp_train_list *list, const char *path, FI
     snprintf(beyond, sizeof beyond, "beyond %d in an image", list->room);
     warn_of(&list->beyond, path, beyond,
             "Darknet leaves so many out, others each time it loads the image", warn);
+    amp_occurrences_warn(&list->occurrences, path, warn);
 }
 
 static void free_count(struct amp_box_count *c)
@@ -197,6 +207,7 @@ void amp_train_list_free(struct amp_train_list *list)
     for (int fate = 0; fate < AMP_LABEL_FATES; fate++)
         free_count(&list->fates[fate]);
     free_count(&list->beyond);
+    amp_occurrences_free(&list->occurrences);
     *list = (struct amp_train_list){0};
 }
 
@@ -282,6 +293,7 @@ static void check_files(struct checker *k, const char *line, size_t number)
     char hint[PATH_MAX];
     amp_list_name_hint(k->path, line, hint, sizeof hint);
     bool has_image = check_image(k, line, number, hint);
+    if (!k->rule) amp_occurrences_add_name(&k->list->occurrences, line);
     if (*line && k->rule)
         check_rule(k, line, number);
     else if (*line && k->dialect == AMP_DIALECT_FORK)
@@ -427,6 +439,7 @@ int amp_train_list_check(const char *path, enum amp_dialect dialect, int classes
                                    {.title = "faults in label files"}}};
     *list = (struct amp_train_list){.room = room};
     k.labels.any_class = dialect == AMP_DIALECT_FORK;
+    amp_occurrences_begin(&list->occurrences, classes);
     return check_list(&k, progress, tell, context);
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "labels.h"
+#include "occurrences.h"
 #include "plugin/core/read/cfg_text.h"
 
 #define AMP_FAULTS_NAMED 10 /* of each kind; the others are counted */
@@ -29,7 +30,8 @@ struct amp_train_list {
     struct amp_box_count
         beyond; /* of images with more boxes than there is room for, those beyond */
     int room;
-    size_t trained;        /* boxes that are not left out */
+    size_t trained; /* boxes that are not left out */
+    struct amp_occurrences occurrences;
     size_t without_labels; /* images of a net of AlexeyAB's rules that have no label file */
 };
 
@@ -41,9 +43,9 @@ struct amp_train_list {
  * unless it is NULL. amp_train_list_free in both cases. */
 int amp_train_list_check(const char *path, enum amp_dialect, int classes, int room, FILE *progress,
                          struct amp_train_list *, amp_tell *tell, void *context);
-/* Says which boxes Darknet will clip or leave out, a line for each kind, and how many images have
- * no label file; nothing if there are none. */
-void amp_train_list_warn(const struct amp_train_list *, const char *path, FILE *warn);
+/* Says which boxes Darknet will clip or leave out, a line for each kind, how many images have no
+ * label file or are named again, and which classes have no box; nothing if there are none. */
+void amp_train_list_warn(struct amp_train_list *, const char *path, FILE *warn);
 void amp_train_list_free(struct amp_train_list *);
 
 /* What an image of a list needs beside its file. False, with the reason in why. */

@@ -1,7 +1,8 @@
 """Darknet's own commands, all that it has: with no files, with missing ones and with files that do not fit, each ends
 with status 1 and a line that names what is missing. Those that can be run here still run.
 
-usage: darknet_commands.py DARKNET
+usage: darknet_commands.py DARKNET SOURCE
+SOURCE: the folder of Darknet's source
 """
 
 import os
@@ -91,13 +92,19 @@ def check_refused(folder):
     cases = (
         (None, ("detector", "test", "toy.data", "toy.cfg", "none.weights", "image000.png"), ["none.weights: No such file"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "none.png"), ["none.png: No such file"]),
-        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "toy.cfg"), ["toy.cfg", "cannot be read or decoded"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "toy.cfg"), ["image file toy.cfg: does not begin as"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "none/a"), ["none/: No such file"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "-tresh", "1"), ["unknown option -tresh", "-thresh X"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "-thresh"), ["no value after -thresh"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "-thresh", "abc"), ["-thresh abc: allowed: a number"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "-thresh", "nan"), ["-thresh nan: allowed: a number"]),
         (None, ("detector", "demo", "toy.data", "toy.cfg", weights, "-avg", "0"), ["-avg 0: allowed: a whole number, at least 1"]),
+        (None, ("classifier", "predict", "c.data", "c.cfg", "", "image000.png", "-gpus", "0,a"),
+         ["-gpus 0,a: allowed: whole numbers with commas between them"]),
+        (None, ("nightmare", "toy.cfg", weights, "image000.png", "0", "-octaves", "0"), ["-octaves 0: allowed: a whole number, at least 1"]),
+        (None, ("nightmare", "toy.cfg", weights, "image000.png", "0", "-zoom", "0"), ["-zoom 0: allowed: a number above 0"]),
+        (None, ("nightmare", "toy.cfg", weights, "image000.png", "0", "-range", "3"), ["-range 3: layers -1 to 1 around LAYER 0"]),
+        (None, ("nightmare", "toy.cfg", weights, "image000.png", "0", "-reconstruct"), ["LAYER 0: with -reconstruct allowed: at least 1"]),
         (None, ("rnn", "generate", "c.cfg", "-len", "-5"), ["-len -5: allowed: a whole number, at least 0"]),
         (None, ("rnn", "generate", "c.cfg", "-temp", "0"), ["-temp 0: allowed: a number above 0"]),
         (None, ("rnn", "generate", "c.cfg", "-srand", "1.5"), ["-srand 1.5: allowed: a whole number"]),
@@ -173,6 +180,31 @@ def check_right(folder):
     assert (folder / "part.weights").stat().st_size < (folder / "mean.weights").stat().st_size
 
 
+def check_gpus(folder):
+    """More GPUs than there are. Where there is none, one number is as good as no word."""
+    words = ("classifier", "predict", "c.data", "c.cfg", "", "image000.png")
+    told = run(folder, *words, "-gpus", "0,99")
+    assert told.returncode == 1 and re.search("-gpus 0,99: (this build is for CPUs|GPUs found: )", told.stderr), told
+
+
+def check_cut(folder):
+    """A JPEG that is cut off is named, whatever reads it."""
+    whole = (Path(sys.argv[2]) / "data/eagle.jpg").read_bytes()
+    (folder / "cut.jpg").write_bytes(whole[:len(whole) // 2])
+    (folder / "cut.txt").write_text("0 .5 .5 .2 .2\n")
+    (folder / "cut.list").write_text("cut.jpg\n" * 4)
+    text = (folder / "toy.data").read_text()
+    (folder / "cut.data").write_text(re.sub("(train|valid)=.*", r"\1=cut.list", text))
+    cfg = (folder / "toy.cfg").read_text()
+    for key in ("", "mixed_precision=1"):
+        (folder / "cut.cfg").write_text(cfg.replace("[net]", "[net]\n" + key))
+        for words in (("detector", "test", "cut.data", "cut.cfg", "toy.weights", "cut.jpg"),
+                      ("detector", "map", "cut.data", "cut.cfg", "toy.weights"),
+                      ("detector", "train", "cut.data", "cut.cfg")):
+            told = run(folder, *words)
+            assert told.returncode == 0 and told.stderr.count('image "cut.jpg" ends early: it is cut off') == 1, told
+
+
 def check_parts(folder):
     """Weights that end between layers are loaded with a warning, and so is what `partial` takes from other nets; oneoff
     writes the same with mixed precision."""
@@ -201,6 +233,8 @@ def main():
         check_missing(folder)
         check_refused(folder)
         check_right(folder)
+        check_gpus(folder)
+        check_cut(folder)
         check_parts(folder)
 
 

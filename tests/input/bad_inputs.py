@@ -9,10 +9,10 @@ words that its message must hold. The same set unspoiled must train.
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
-import zlib
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -221,11 +221,8 @@ def check_replaced_image(program, good, folder):
 
 
 def spoil_header(path):
-    """A PNG that says it is larger than OpenCV allows, which makes it throw."""
-    toyset.write_png(path, 1, 1, b"abc")
-    body = path.read_bytes()
-    header = b"IHDR" + (40000).to_bytes(4, "big") * 2 + body[24:29]
-    path.write_bytes(body[:12] + header + zlib.crc32(header).to_bytes(4, "big") + body[33:])
+    """A BMP that says it is larger than OpenCV allows, which makes it throw."""
+    path.write_bytes(b"BM" + struct.pack("<IIIIiiHHIIiiII", 62, 0, 54, 40, 40000, 40000, 1, 24, 0, 8, 0, 0, 0, 0) + bytes(8))
 
 
 def check_hostile_header(program, good, folder):

@@ -338,6 +338,7 @@ AMP_TEST(why_a_name_in_the_data_file_is_not_found)
 AMP_TEST(files_that_are_no_images)
 {
 #define JPEG "\xFF\xD8\xFF\xE0\0\4ab"
+#define PNG  "\x89PNG\r\n\x1A\n\0\0\0\rIHDR"
     static const struct {
         const char *bytes;
         size_t size;
@@ -366,6 +367,13 @@ AMP_TEST(files_that_are_no_images)
         CASE(JPEG "\xFF\xDA", "is a JPEG that ends before its pixels begin"),
         CASE(JPEG "\xFF\xFF\xDA\0\2x", NULL),
         CASE("\x89PNG\r\n\x1A\n", NULL),
+        CASE(PNG "\0\0\x80\0\0\0\x80\0", NULL), /* 2^15 x 2^15 */
+        CASE(PNG "\0\0\x80\0\0\0\x80\1", "says in its header that it has more than 2^30 pixels"),
+        CASE(PNG "\0\x10\0\1\0\0\0\1", "says in its header that it has more than 2^30 pixels, or "
+                                       "a side of more than 2^20"),
+        CASE(JPEG "\xFF\xC0\0\x8\x8\xFF\xFF\xFF\xFF\1"
+                  "\xFF\xDA\0\2x",
+             "says in its header that it has more than 2^30 pixels"),
         CASE("BM", NULL),
         CASE("RIFF....WEBP", NULL),
         CASE("P6\n1 1 255\n...", NULL),
@@ -503,6 +511,8 @@ AMP_TEST(bad_labels)
     check_bad_label("0 .5 .5 .1\n", "1: 4 fields, must be 5: class x y width height");
     check_bad_label("\n0 .5 .5 .1 .1 .1\n", "2: 6 fields, must be 5: class x y width height");
     check_bad_label("0 .5 .5 .1 -.1\n", "1: height \"-.1\": must not be below 0");
+    check_bad_label("0 0,5 0,5 0,1 0,1\n", "1: has a comma; allowed: blanks between the fields");
+    check_bad_label("0,.5,.5,.1,.1\n", "1: has a comma; allowed: blanks between the fields");
     check_bad_label("0 208 104 20 20\n",
                     "1: x \"208\": must be a fraction of the image (0 to 1), not pixels");
 }
@@ -532,6 +542,23 @@ AMP_TEST(a_set_without_boxes_is_told)
 }
 
 /* The room is the head's; the files with the most come first. */
+AMP_TEST(images_named_again_and_classes_without_boxes_are_told)
+{
+    start();
+    put("train.txt", "images/0.jpg\nimages/1.jpg\nimages/2.jpg\nimages/1.jpg\nimages/1.jpg\n");
+    check_good();
+    CHECK_SAYS(out, "warning: train.txt: lines that name an image again (2 of 5)");
+    CHECK(!strstr(out, "without a box"));
+    put("train.txt", "images/1.jpg\n");
+    put("labels/1.txt", "1 .5 .5 .1 .1\n");
+    check_good();
+    CHECK_SAYS(out, "warning: train.txt: classes without a box (1 of 2): 0 (the first class is 0)");
+    CHECK(!strstr(out, "again"));
+    start();
+    check_good();
+    CHECK(!strstr(out, "warning"));
+}
+
 AMP_TEST(boxes_that_darknet_leaves_out_are_counted)
 {
     start();
@@ -607,13 +634,10 @@ AMP_TEST(heads)
     check_good();
 }
 
-#define HEAD_OF(mask)                                                                              \
-    "[convolutional]\nfilters=14\nsize=1\nactivation=linear\n[yolo]\nanchors=1,1, 2,2\n"           \
-    "num=2\nclasses=2\nmask=" mask "\n"
-
 /* What trains, but not as the cfg lets one expect: one warning for each. */
 AMP_TEST(odd_nets_are_told_and_allowed)
 {
+#define HEAD(mask) "[yolo]\nmask=" mask "\nanchors=1,1, 2,2\nnum=2\nclasses=2\n"
     static const struct {
         const char *from, *to, *said; /* NULL: nothing */
     } cases[] = {
@@ -629,15 +653,15 @@ AMP_TEST(odd_nets_are_told_and_allowed)
          NULL},
         {"anchors=1,1, 2,2\n", "anchors=1,1, 2\n",
          "a.cfg:23: anchors= has 3 numbers; needed: 4, two for each of num=2; Darknet takes 0.5"},
+        {"num=2\nclasses=2\n", "num=2\nclasses=2\n[route]\nlayers=-2\n" HEAD("1,0"),
+         "a.cfg:29: mask: the same anchors as the [yolo] of line 21: both heads"},
+        {"mask=0,1\nanchors=1,1, 2,2\nnum=2", "mask=0,2\nanchors=1,1, 2,2, 3,4\nnum=3",
+         "a.cfg:22: mask: no [yolo] has anchor 1, 2x2: objects that it fits best are trained by "
+         "no"},
         {"[yolo]\nmask=0,1\nanchors=1,1, 2,2\n", "[region]\nanchors=1,1, 16,16\n", NULL},
         {"[yolo]\nmask=0,1\nanchors=1,1, 2,2\n", "[region]\nanchors=1,1, 16,17\n",
          "a.cfg:21: anchors: 17 is more than the 16 x 16 cells of the image: anchors of [region] "
          "count cells, not pixels as those of [yolo]; divide pixels by 2"},
-        {"classes=2\n", "classes=2\n" HEAD_OF("1,0"), NULL},
-        {"classes=2\n", "classes=2\n" HEAD_OF("0,1"),
-         "a.cfg:33: mask= names the anchors that the head of line 20 has: both learn the boxes "
-         "that "
-         "are nearest to them, and none those that are nearest to others of num=2"},
     };
     char expected[300];
     start();

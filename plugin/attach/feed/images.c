@@ -9,6 +9,7 @@
 #include "images.h"
 
 #include "amp.h"
+#include "amp_observe.h"
 #include "plugin/attach/ending.h"
 #include "plugin/attach/fail.h"
 #include "plugin/attach/no_memory.h"
@@ -20,8 +21,6 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 image load_image_cv(char *filename, int channels); /* declared for OPENCV only */
@@ -85,53 +84,13 @@ static bool is_first(const char *name)
     return !n;
 }
 
-/* Returns where the segment that begins at i ends. A segment with pixels (0xda) is followed by data
- * without a length: its end is the next marker that is neither a stuffed 0xff nor a restart. */
-static size_t after_segment(const unsigned char *x, size_t i, size_t n)
-{
-    bool pixels = x[i + 1] == 0xda;
-    i += 2 + (size_t)(x[i + 2] << 8) + x[i + 3];
-    while (pixels && i + 1 < n && (x[i] != 0xff || !x[i + 1] || (x[i + 1] & 0xf8) == 0xd0))
-        i++;
-    return i;
-}
-
-/* True if a JPEG has no end marker. Walks the segments, because a thumbnail inside one has an end
- * marker, too. */
-static bool is_cut(const unsigned char *x, size_t n)
-{
-    size_t i = 2;
-    while (i + 3 < n && x[i] == 0xff && x[i + 1] != 0xd9)
-        i = x[i + 1] == 0xff ? i + 1 : after_segment(x, i, n);
-    return i + 1 >= n || (i + 3 >= n && (x[i] != 0xff || x[i + 1] != 0xd9));
-}
-
-/* Cheap tests first: almost every file is whole, and two bytes tell. Only the others are mapped and
- * walked. */
-static bool ends_early(int fd, size_t n)
-{
-    unsigned char first[2], last[2];
-    if (n < 4 || pread(fd, first, 2, 0) != 2 || pread(fd, last, 2, (off_t)n - 2) != 2) return false;
-    if (first[0] != 0xff || first[1] != 0xd8 || (last[0] == 0xff && last[1] == 0xd9)) return false;
-    unsigned char *x = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (x == MAP_FAILED) return false;
-    bool cut = is_cut(x, n);
-    munmap(x, n);
-    return cut;
-}
-
 /* Decoders fill the missing part with grey and go on; OpenCV's warning does not name the file. */
-static void report_if_cut(const char *name)
+void amp_image_tell_if_cut(const char *name)
 {
-    struct stat info;
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
-    bool cut = !fstat(fd, &info) && ends_early(fd, (size_t)info.st_size);
-    close(fd);
-    if (cut && is_first(name))
+    if (amp_jpeg_ends_early(name) && is_first(name))
         fprintf(stderr,
-                "darknet-amp: image \"%s\" ends early: it is trained on with a part that is grey, "
-                "as Darknet alone does\n",
+                "darknet-amp: image \"%s\" ends early: it is cut off, and the part that is missing "
+                "is grey, as in Darknet alone\n",
                 name);
 }
 
@@ -156,7 +115,7 @@ static void end_read(const struct read_call *r, bool decoded)
     if (r->nested) return;
     /* OpenCV has registered its destructors by now. */
     amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
-    if (decoded && loading && refuses()) report_if_cut(reading);
+    if (decoded && refuses()) amp_image_tell_if_cut(reading);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
     amp_ending_leave();

@@ -253,8 +253,12 @@ bool amp_number_vanishes(const char *value)
 
 const char *amp_cfg_remark_hint(const char *value)
 {
-    return value[strcspn(value, "#;")]
-               ? " (a remark is not allowed after a value: put it on a line "
-                 "of its own)"
-               : "";
+    if (value[strcspn(value, "#;")] || strstr(value, "//"))
+        return " (a remark is not allowed after a value: put it on a line of its own)";
+    for (; *value; value++)
+        if ((unsigned char)*value >= 0x80)
+            return " (it holds a character that is not ASCII, such as the quotes, dashes and "
+                   "blanks "
+                   "of web pages: type it anew)";
+    return "";
 }

@@ -1,0 +1,160 @@
+/* Decides whether what one of Darknet's own commands takes from the data file is there: names,
+ * labels, lists of images, the folder for results. It must not know what the command line says
+ * beyond the command and its options (darknet_checks.c). */
+
+#define _GNU_SOURCE
+#include "darknet_checks.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/core/files/file.h"
+#include "plugin/core/read/lines.h"
+#include "plugin/input/train_list.h"
+
+#define FAULT(c, ...) amp_checker_fault(&(c)->k, __VA_ARGS__)
+
+static const struct amp_layer_desc *last_layer(const struct amp_darknet_checks *c)
+{
+    return &c->k.net->layers[c->k.net->n - 1];
+}
+
+/* Of the last layer that is no [cost], as Darknet's net->outputs. */
+static int outputs_of(const struct amp_darknet_checks *c)
+{
+    int i = c->k.net->n - 1;
+    while (i > 0 && c->k.net->layers[i].type == AMP_COST)
+        i--;
+    return c->k.net->layers[i].outputs;
+}
+
+/* ---- folders and lists ---- */
+
+void amp_darknet_check_folder(struct amp_darknet_checks *c, const char *folder, const char *why)
+{
+    static const uint64_t one_byte = 1;
+    char err[2 * PATH_MAX];
+    if (amp_folder_check(folder, &one_byte, 1, "a file", err, sizeof err))
+        FAULT(c, "%s%s", err, why);
+}
+
+/* A rule of lists. Darknet reads COCO's number of an image behind the last of these characters,
+ * whether there is one or not. marks: ""; any image will do. */
+static bool has_mark(void *marks, const char *image, char *why, size_t size)
+{
+    const char *any = marks;
+    snprintf(why, size, "%s: no %s before its number", image, any);
+    return !*any || strpbrk(image, any);
+}
+
+void amp_darknet_check_list(struct amp_darknet_checks *c, const char *path, const char *explanation)
+{
+    bool by_coco = !strcmp(c->line->command->words[0], "coco");
+    bool for_coco = c->data && amp_darknet_takes(c, AMP_RESULTS) &&
+                    !strcmp(amp_cfg_string(c->data, "eval", "voc"), "coco");
+    const char *why;
+    int images = amp_checker_count_lines(path, &why), least = c->line->command->least_images;
+    /* `classifier test` loads a batch, then looks whether there is another. */
+    if (amp_darknet_takes(c, AMP_TEST) && !strcmp(c->line->command->words[1], "test") && c->k.net)
+        least = c->k.net->batch + 1;
+    if (images < 0)
+        FAULT(c, "image list %s: %s%s", path, why, explanation);
+    else if (images && images < least)
+        FAULT(c, "image list %s: names %d images; allowed: at least %d", path, images, least);
+    else
+        amp_image_list_check(path, "images without a number of COCO in their names", has_mark,
+                             by_coco    ? "_"
+                             : for_coco ? "/_"
+                                        : "",
+                             NULL, amp_checker_tell, &c->k);
+}
+
+/* ---- the data file ---- */
+
+/* The lines of a file that a key names must be at least so many. */
+static void check_lines(struct amp_darknet_checks *c, const char *key, const char *path, int least,
+                        const char *of_what)
+{
+    const char *why;
+    int lines = amp_checker_count_lines(path, &why);
+    if (lines < 0)
+        FAULT(c, "%s file %s: %s%s", key, path, why, amp_checker_explain(c->k.data, key));
+    else if (lines < least)
+        FAULT(c, "%s file %s: has %d lines; needed: %d, as many as %s", key, path, lines, least,
+              of_what);
+}
+
+static void check_detector_names(struct amp_darknet_checks *c)
+{
+    const char *type = amp_cfg_string(c->data, "eval", "voc");
+    int classes = c->k.net ? last_layer(c)->classes : 0;
+    check_lines(c, "names", amp_cfg_string(c->data, "names", "data/names.list"), classes,
+                "the last layer has classes");
+    if (!c->k.net || !amp_darknet_takes(c, AMP_VALID)) return;
+    if (!strcmp(type, "imagenet") && classes < 200)
+        FAULT(c, "eval=imagenet of %s needs a last layer of at least 200 classes, not %d",
+              c->k.data->path, classes);
+    if (!strcmp(type, "coco") && classes > 80)
+        FAULT(c, "eval=coco of %s needs a last layer of at most 80 classes, not %d",
+              c->k.data->path, classes);
+}
+
+static void check_output_names(struct amp_darknet_checks *c)
+{
+    const char *given = amp_darknet_option(c->line, "-t");
+    int outputs = c->k.net ? outputs_of(c) : INT_MAX, top = given ? atoi(given) : 0;
+    const char *names = amp_cfg_string(c->data, "names", NULL);
+    const char *labels = amp_cfg_string(c->data, "labels", "data/labels.list");
+    if (!top) top = amp_cfg_int(c->data, "top", 1);
+    if (top < 1 || top > outputs)
+        FAULT(c, "top=%d; allowed: 1 to %d, the outputs of %s", top, outputs, c->k.cfg->path);
+    if (!names && amp_darknet_takes(c, AMP_NO_DEFAULT))
+        FAULT(c, "%s: no key \"names\" (file of class names)", c->k.data->path);
+    else
+        check_lines(c, names ? "names" : "labels", names ? names : labels, c->k.net ? outputs : 0,
+                    "the network has outputs");
+}
+
+static void check_labels(struct amp_darknet_checks *c)
+{
+    int classes = amp_checker_classes(&c->k), outputs = c->k.net ? outputs_of(c) : INT_MAX;
+    if (!classes) classes = 2;
+    check_lines(c, "labels", amp_cfg_string(c->data, "labels", "data/labels.list"), classes,
+                "`classes` of the data file says");
+    if (classes > outputs)
+        FAULT(c, "%s: classes=%d; allowed: at most %d, the outputs of %s", c->k.data->path, classes,
+              outputs, c->k.cfg->path);
+    if (amp_cfg_find(c->data, "leaves") && !strcmp(c->line->command->words[1], "valid"))
+        check_lines(c, "leaves", amp_cfg_string(c->data, "leaves", ""), 0, "");
+}
+
+static void check_results(struct amp_darknet_checks *c)
+{
+    const char *folder = amp_cfg_string(c->data, "results", "results");
+    amp_darknet_check_folder(
+        c, folder,
+        amp_cfg_find(c->data, "results")
+            ? " (results= of the data file)"
+            : " (Darknet writes its results there: make it, or name another as results= "
+              "in the data file)");
+}
+
+void amp_darknet_check_data(struct amp_darknet_checks *c)
+{
+    const char *default_test = !strcmp(c->line->command->words[0], "classifier") &&
+                                       !strcmp(c->line->command->words[1], "label")
+                                   ? "data/train.list"
+                                   : "data/test.list";
+    if (amp_darknet_takes(c, AMP_NAMES)) check_detector_names(c);
+    if (amp_darknet_takes(c, AMP_OUTPUTS)) check_output_names(c);
+    if (amp_darknet_takes(c, AMP_LABELS)) check_labels(c);
+    if (amp_darknet_takes(c, AMP_RESULTS)) check_results(c);
+    if (amp_darknet_takes(c, AMP_VALID))
+        amp_darknet_check_list(c, amp_cfg_string(c->data, "valid", "data/train.list"),
+                               amp_checker_explain(c->k.data, "valid"));
+    if (amp_darknet_takes(c, AMP_TEST))
+        amp_darknet_check_list(c, amp_cfg_string(c->data, "test", default_test),
+                               amp_checker_explain(c->k.data, "test"));
+}
