@@ -186,7 +186,8 @@ static const char *nearest_key(const char *word)
 int amp_command_keys(int argc, char **argv)
 {
     const char *word = "";
-    const struct amp_argument options[] = {{.name = NULL}};
+    int gpu = 0; /* Darknet's -i and -nogpu are taken by every command */
+    const struct amp_argument options[] = {AMP_GPU_ARGUMENTS(&gpu), {.name = NULL}};
     const struct amp_command_line line = {
         .files = "[WORD]",
         .help = "Prints the keys that a cfg may have, darknet-amp's and Darknet's: which values "

@@ -30,6 +30,7 @@ struct amp_train_list {
     struct amp_box_count
         beyond; /* of images with more boxes than there is room for, those beyond */
     int room;
+    size_t boxes;
     size_t trained; /* boxes that are not left out */
     struct amp_occurrences occurrences;
     size_t without_labels; /* images of a net of AlexeyAB's rules that have no label file */
