@@ -54,6 +54,8 @@ def check_choices(folder):
     for key in choices:
         made = changed(text, **INSTEAD.get(key, {}))
         made = re.sub(rf"(?m)^#({key}=)", r"\1", made, count=1)
+        if key.startswith("amp_log_"):  # they go with it
+            made = re.sub(r"(?m)^#(amp_log=)", r"\1", made)
         (folder / "made.cfg").write_text(made)
         said = run(folder, "amp", "plan", "made.cfg").stderr
         assert not re.search(r"made\.cfg:\d+: ", said), (key, said)

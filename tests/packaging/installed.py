@@ -58,8 +58,10 @@ def check_scripts(prefix, toy):
     before = sorted(share.rglob("*"))
     run(prefix / "bin/darknet-amp-log", toy / "log", "--csv", toy / "log.csv")
     assert (toy / "log.csv").read_text().startswith("iteration,epoch,loss,"), (toy / "log.csv").read_text()
-    for name, said in ("compare", "--seeds"), ("bench-batches", "--batches"):
-        assert said in run(prefix / f"bin/darknet-amp-{name}", "--help", PYTHONDONTWRITEBYTECODE="1")
+    clean = {"PYTHONDONTWRITEBYTECODE": "1"}
+    assert "--batches" in run(prefix / "bin/darknet-amp-bench-batches", "--help", **clean)
+    refused = run(prefix / "bin/darknet-amp-compare", toy / "no.data", toy / "toy.cfg", "--out", toy / "out", status=1, **clean)
+    assert f"{toy / 'no.data'} is missing" in refused, refused
     for name in "darknet", "bench_step":
         assert (share / "build/bin" / name).resolve().is_file(), name
     assert sorted(share.rglob("*")) == before
