@@ -21,6 +21,8 @@ int amp_command_export(int argc, char **argv);
 int amp_command_predict(int argc, char **argv);
 /* Prints the keys that a cfg may have. */
 int amp_command_keys(int argc, char **argv);
+/* Times inference. Writes no file. */
+int amp_command_bench_inference(int argc, char **argv);
 /* Measures the mean average precision of a detector. */
 int amp_command_detector_map(int argc, char **argv);
 

@@ -38,6 +38,7 @@ static const struct command commands[] = {
     {{"amp", "export"}, amp_command_export, false},
     {{"amp", "predict"}, amp_command_predict, false},
     {{"amp", "keys"}, amp_command_keys, false},
+    {{"amp", "bench-inference"}, amp_command_bench_inference, false},
     {{"amp", "bench-loader"}, refuse_moved, false},
     {{"amp", "shrink"}, refuse_moved, false},
     {{"amp", NULL}, amp_command, false},
@@ -61,6 +62,8 @@ static const char help[] =
     "         what a network makes of given numbers\n"
     "       darknet amp keys [WORD]\n"
     "         the keys that a cfg may have\n"
+    "       darknet amp bench-inference CFG [WEIGHTS] [--batch N] [--json]\n"
+    "         seconds of inference in FP32, FP16 and BF16\n"
     "       darknet amp --version\n"
     "         versions of the libraries, and the CPU or GPU found\n"
     "       darknet detector train DATA CFG [WEIGHTS] [-clear] [-map] [-chart FILE.svg]\n"
