@@ -15,6 +15,10 @@ int amp_command_check(int argc, char **argv);
 int amp_command_profile(int argc, char **argv);
 /* Suggests a learning rate. Writes no file but the picture that it is asked for. */
 int amp_command_lr_find(int argc, char **argv);
+/* Writes a trained network as ONNX: starts a script, and returns only where that fails. */
+int amp_command_export(int argc, char **argv);
+/* Runs a network on given numbers. Writes the file that it is asked for. */
+int amp_command_predict(int argc, char **argv);
 /* Measures the mean average precision of a detector. */
 int amp_command_detector_map(int argc, char **argv);
 

@@ -35,6 +35,8 @@ static const struct command commands[] = {
     {{"amp", "check"}, amp_command_check, false},
     {{"amp", "profile"}, amp_command_profile, false},
     {{"amp", "lr-find"}, amp_command_lr_find, false},
+    {{"amp", "export"}, amp_command_export, false},
+    {{"amp", "predict"}, amp_command_predict, false},
     {{"amp", "bench-loader"}, refuse_moved, false},
     {{"amp", "shrink"}, refuse_moved, false},
     {{"amp", NULL}, amp_command, false},
@@ -44,7 +46,7 @@ static const struct command commands[] = {
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static const char help[] =
-    "Usage: darknet amp plan CFG [--memory GIB] [--processes N] [--json]\n"
+    "Usage: darknet amp plan CFG [WEIGHTS] [--memory GIB] [--processes N] [--json]\n"
     "         what runs in which precision, and why; which batch fits into memory\n"
     "       darknet amp check DATA CFG [WEIGHTS] [--json]\n"
     "         mixed precision and FP32 compared on your own images\n"
@@ -52,6 +54,10 @@ static const char help[] =
     "         seconds of every layer in FP32 and in mixed precision; whether loading keeps up\n"
     "       darknet amp lr-find DATA CFG [WEIGHTS] [--chart FILE.svg] [--json]\n"
     "         a learning rate that suits a network and its images\n"
+    "       darknet amp export CFG WEIGHTS OUT.onnx [--half] [--nms | --raw] [--names FILE]\n"
+    "         a trained network as ONNX, compared with Darknet\n"
+    "       darknet amp predict CFG WEIGHTS --input FILE --output FILE [--precision fp16]\n"
+    "         what a network makes of given numbers\n"
     "       darknet amp --version\n"
     "         versions of the libraries, and the CPU or GPU found\n"
     "       darknet detector train DATA CFG [WEIGHTS] [-clear] [-map] [-chart FILE.svg]\n"

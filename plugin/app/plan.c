@@ -4,13 +4,18 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "amp_observe.h"
 #include "commands.h"
 #include "measuring.h"
 #include "plugin/core/engine/layers.h"
+#include "plugin/core/files/checkpoint.h"
+#include "plugin/core/net/weights_file.h"
 #include "plugin/core/read/named_files.h"
 #include "plugin/core/plan/need.h"
 #include "plugin/core/plan/plan.h"
@@ -20,7 +25,7 @@
 static const double gib = 1 << 30;
 
 struct request {
-    const char *path;
+    const char *path, *weights;
     bool json;
     int gpu;
     double memory; /* GiB; 0: nobody asks */
@@ -186,6 +191,74 @@ static int settle_pass(const struct request *r, struct amp_net_desc *net,
                                   : settle_share(r, net, cfg, options, err, err_size);
 }
 
+/* ---- what training found ---- */
+
+/* Of the weights file, if one is given. */
+struct found {
+    struct amp_sidecar *sidecar; /* NULL: none */
+    enum amp_format *demoted;    /* per layer, as amp_plan_make wants it; NULL: no sidecar */
+    int first_absent;            /* the first layer that the file lacks, or -1 */
+};
+
+static int read_sidecar(const struct request *r, const struct amp_net_desc *net, struct found *f,
+                        char *err, size_t err_size)
+{
+    char path[PATH_MAX];
+    const uint32_t *layers;
+    struct amp_file_id id;
+    snprintf(path, sizeof path, "%s" AMP_SIDECAR_SUFFIX, r->weights);
+    if (access(path, F_OK)) return 0;
+    f->sidecar = amp_sidecar_open(path, err, err_size);
+    if (!f->sidecar || amp_file_identify(r->weights, &id, err, err_size) ||
+        amp_sidecar_check_weights(f->sidecar, &id, r->weights, err, err_size))
+        return -1;
+    int n = amp_sidecar_demoted(f->sidecar, &layers);
+    if (n && layers[n - 1] >= (uint32_t)net->n) {
+        snprintf(err, err_size, "%s: belongs to another network: it has a layer %u", path,
+                 layers[n - 1]);
+        return -1;
+    }
+    f->demoted = malloc((size_t)net->n * sizeof *f->demoted);
+    if (!f->demoted) {
+        snprintf(err, err_size, "%s: out of memory", path);
+        return -1;
+    }
+    for (int i = 0; i < net->n; i++)
+        f->demoted[i] = AMP_FORMATS;
+    for (int i = 0; i < n; i++)
+        f->demoted[layers[i]] = AMP_FORMAT_FP32;
+    return 0;
+}
+
+static int look_at_weights(const struct request *r, const struct amp_net_desc *net, struct found *f,
+                           char *err, size_t err_size)
+{
+    struct amp_weights_info info;
+    *f = (struct found){.first_absent = -1};
+    if (!r->weights) return 0;
+    if (amp_weights_check(r->weights, net, &info, err, err_size)) return -1;
+    f->first_absent = info.first_absent;
+    return read_sidecar(r, net, f, err, err_size);
+}
+
+static void write_found(struct amp_json *j, const struct found *f)
+{
+    const uint32_t *layers;
+    amp_json_put(j, "first_absent", f->first_absent < 0 ? "null" : "%d", f->first_absent);
+    if (!f->sidecar) {
+        amp_json_string(j, "sidecar", NULL);
+        return;
+    }
+    amp_json_begin(j, "sidecar", '{');
+    amp_json_string(j, "file", amp_sidecar_path(f->sidecar));
+    amp_json_string(j, "trained_in", amp_dtype_word(amp_sidecar_dtype(f->sidecar)));
+    amp_json_begin(j, "left_fp16", '[');
+    for (int i = 0, n = amp_sidecar_demoted(f->sidecar, &layers); i < n; i++)
+        amp_json_put(j, NULL, "%u", layers[i]);
+    amp_json_end(j, ']');
+    amp_json_end(j, '}');
+}
+
 /* ---- the plan ---- */
 
 static void print_text(const struct request *r, const struct amp_plan *plan,
@@ -200,14 +273,27 @@ static void print_text(const struct request *r, const struct amp_plan *plan,
     if (r->memory > 0) print_fit(r, fit);
 }
 
+/* As Darknet computes it on this machine's device (amp_net_write_json). */
+static bool has_bn_under_root(const struct request *r, const struct amp_net_desc *net,
+                              const struct amp_options *options)
+{
+    return net->bn_under_root || amp_machine_backend(options, r->gpu) != amp_backend_on(0);
+}
+
 static void print_json(const struct request *r, const struct amp_plan *plan,
-                       const struct amp_net_desc *net, const struct answer *fit)
+                       const struct amp_net_desc *net, const struct amp_cfg_file *cfg,
+                       const struct amp_options *options, const struct found *found,
+                       const struct answer *fit)
 {
     struct amp_json j = {.out = stdout, .digits = AMP_JSON_FLOAT};
     amp_json_begin(&j, NULL, '{');
     amp_plan_write_json(plan, net, &j);
     amp_json_put(&j, "processes", "%d", r->processes);
     if (r->memory > 0) write_fit(&j, fit);
+    if (r->weights) write_found(&j, found);
+    amp_json_begin(&j, "network", '{');
+    amp_net_write_json(net, cfg, has_bn_under_root(r, net, options), &j);
+    amp_json_end(&j, '}');
     amp_json_end(&j, '}');
     putchar('\n');
 }
@@ -216,6 +302,7 @@ static int print_plan(const struct request *r, struct amp_cfg_file *cfg, char *e
 {
     struct amp_options options;
     struct answer fit = {0};
+    struct found found = {0};
     if (amp_named_files_check(cfg, err, err_size) ||
         amp_mixed_options_read(cfg, &options, err, err_size))
         return -1;
@@ -223,20 +310,20 @@ static int print_plan(const struct request *r, struct amp_cfg_file *cfg, char *e
         amp_mixed_tell_off(cfg, "with mixed_precision=1 the plan would be:");
     amp_machine_settle_dtype(&options, r->gpu);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
-    if (net && settle_pass(r, net, cfg, &options, err, err_size)) {
-        amp_net_desc_free(net);
-        return -1;
-    }
+    bool fine = net && !settle_pass(r, net, cfg, &options, err, err_size) &&
+                !look_at_weights(r, net, &found, err, err_size);
     struct amp_plan *plan =
-        net ? amp_plan_make(net, &options, amp_layers_ours(amp_machine_backend(&options, r->gpu)),
-                            NULL, true, err, err_size)
-            : NULL;
+        fine ? amp_plan_make(net, &options, amp_layers_ours(amp_machine_backend(&options, r->gpu)),
+                             found.demoted, true, err, err_size)
+             : NULL;
     int failed = !plan || (r->memory > 0 && find_fit(r, cfg, &options, net, &fit, err, err_size));
     if (!failed && r->json)
-        print_json(r, plan, net, &fit);
+        print_json(r, plan, net, cfg, &options, &found, &fit);
     else if (!failed)
         print_text(r, plan, net, cfg, &options, &fit);
     amp_plan_free(plan);
+    amp_sidecar_close(found.sidecar);
+    free(found.demoted);
     amp_net_desc_free(net);
     return failed ? -1 : 0;
 }
@@ -244,7 +331,7 @@ static int print_plan(const struct request *r, struct amp_cfg_file *cfg, char *e
 int amp_command_plan(int argc, char **argv)
 {
     struct request r = {.processes = 1};
-    char err[1024];
+    char err[3 * PATH_MAX];
     const struct amp_argument options[] = {
         {.name = "json", .help = "Print one JSON object", .target = &r.json},
         {.name = "memory",
@@ -265,11 +352,12 @@ int amp_command_plan(int argc, char **argv)
         AMP_GPU_ARGUMENTS(&r.gpu),
         {.name = NULL}};
     const struct amp_command_line line = {
-        .files = "CFG",
+        .files = "CFG [WEIGHTS]",
         .help =
             "Prints for every layer of a network in which precision it computes and stores, and "
-            "why, and what that takes in memory. Reads the cfg only; trains nothing.",
-        .file = {&r.path},
+            "why, and what that takes in memory. Reads the cfg, and of WEIGHTS the size and which "
+            "layers left FP16 in training; trains nothing.",
+        .file = {&r.path, &r.weights},
         .least_files = 1,
         .options = options};
     amp_arguments_read(&line, argc, argv);

@@ -295,6 +295,12 @@ uint64_t amp_sidecar_seen(const struct amp_sidecar *s)
     return s->head.seen;
 }
 
+int amp_sidecar_demoted(const struct amp_sidecar *s, const uint32_t **layers)
+{
+    *layers = s->demoted;
+    return (int)s->head.n_demoted;
+}
+
 bool amp_sidecar_has_averages(const struct amp_sidecar *s)
 {
     bool has = false;

@@ -65,6 +65,9 @@ uint64_t amp_sidecar_seen(const struct amp_sidecar *);
 /* What the run computed in. Version 1 does not tell: AMP_DTYPE_FP16, its default. */
 enum amp_dtype_choice amp_sidecar_dtype(const struct amp_sidecar *);
 
+/* The layers that had left FP16, ascending; they are the sidecar's. Returns how many. */
+int amp_sidecar_demoted(const struct amp_sidecar *, const uint32_t **layers);
+
 /* Whether it has moving averages. */
 bool amp_sidecar_has_averages(const struct amp_sidecar *);
 

@@ -189,6 +189,11 @@ int amp_net_check_dialect(const struct amp_cfg_file *, const struct amp_net_desc
 /* Where backward ends in this iteration, counted from 0, by keys that hold for the first ones only:
  * sets stopbackward of layers. True if that has changed. */
 bool amp_net_stop(struct amp_net_desc *, size_t iteration);
+/* Writes the members of an object: what inference computes, from which weights. bn_under_root: as
+ * the description has it, or the device asks for it. */
+struct amp_json;
+void amp_net_write_json(const struct amp_net_desc *, const struct amp_cfg_file *,
+                        bool bn_under_root, struct amp_json *);
 /* 0, or -1 and err says why several processes cannot train the net. */
 int amp_net_check_shared(const struct amp_net_desc *, char *err, size_t err_size);
 
