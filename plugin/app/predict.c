@@ -170,17 +170,25 @@ static bool has_boxes(const network *net)
 static int write_boxes(network *net, FILE *f, int *n)
 {
     const float all = -1, tree = .5;
+    size_t classes = (size_t)net->layers[net->n - 1].classes;
     detection *found = get_network_boxes(net, net->w, net->h, all, tree, 0, 1, n);
     int failed = 0;
     for (int i = 0; i < *n && !failed; i++) {
         float row[] = {found[i].bbox.x, found[i].bbox.y, found[i].bbox.w, found[i].bbox.h,
                        found[i].objectness};
-        size_t classes = (size_t)found[i].classes;
         failed = fwrite(row, sizeof row, 1, f) != 1 ||
                  fwrite(found[i].prob, sizeof(float), classes, f) != classes;
     }
     free_detections(found, *n);
     return failed;
+}
+
+/* As `classifier predict` does: the layer gives classes their share among those of one parent. */
+static void descend_tree(const layer *l)
+{
+    const int only_leaves = 1, stride = 1;
+    if (l->type == SOFTMAX && l->softmax_tree)
+        hierarchy_predictions(l->output, l->outputs, l->softmax_tree, only_leaves, stride);
 }
 
 static int write_image(network *net, float *image, FILE *f, int *boxes)
@@ -189,7 +197,9 @@ static int write_image(network *net, float *image, FILE *f, int *boxes)
     for (int i = 0; i < net->n; i++) {
         const layer *l = &net->layers[i];
         size_t n = (size_t)l->outputs;
-        if (is_written(net, i) && fwrite(l->output, sizeof(float), n, f) != n) return -1;
+        if (!is_written(net, i)) continue;
+        descend_tree(l);
+        if (fwrite(l->output, sizeof(float), n, f) != n) return -1;
     }
     return has_boxes(net) && write_boxes(net, f, boxes) ? -1 : 0;
 }

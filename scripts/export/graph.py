@@ -5,8 +5,11 @@ Every tensor has the batch first, whose size is open. Images are (batch, channel
 """
 
 import numpy
+from network import HEADS
 from onnx import TensorProto, helper, numpy_helper
 
+# Their readers read what they read: heads.py has what a head makes of it.
+PASSED = (*HEADS, "dropout", "cost")
 ONNX_TYPES = {False: TensorProto.FLOAT, True: TensorProto.FLOAT16}
 NUMPY_TYPES = {False: "f4", True: "f2"}
 
@@ -37,15 +40,17 @@ class Nodes:
         return self.add("Reshape", [tensor, self.ints(0, *shape)], name)
 
     def slice(self, tensor, axis, first, end, name, step=1):
-        return self.add("Slice", [tensor, self.ints(first), self.ints(end), self.ints(axis), self.ints(step)], name)
+        words = [tensor, *(self.ints(number) for number in (first, end, axis, step))]
+        return self.add("Slice", words, name)
 
     def times(self, tensor, factor, name, half=False):
         return tensor if factor == 1 else self.add("Mul", [tensor, self.scalar(factor, half)], name)
 
-    def softmax(self, tensor, name, temperature=1, axis=-1):
-        return self.add("Softmax", [self.times(tensor, 1 / temperature, f"{name}/cooled")], name, axis=axis)
+    def shares(self, tensor, name, temperature=1):
+        """Softmax over the last axis."""
+        return self.add("Softmax", [self.times(tensor, 1 / temperature, f"{name}/cooled")], name, axis=-1)
 
-    def tree_softmax(self, tensor, tree, name, temperature=1):
+    def tree_shares(self, tensor, tree, name, temperature=1):
         """Over each group of classes of the last axis."""
         tensor = self.times(tensor, 1 / temperature, f"{name}/cooled")
         names = [f"{name}/group_{k}" for k in range(len(tree.groups))]
@@ -144,14 +149,13 @@ class Layers(Nodes):
 
     def add_layer(self, layer):
         index, name, half = layer["index"], f"layer_{layer['index']}", self.is_half(layer["index"])
-        make = getattr(self, layer["type"], None)
-        if make is None:  # heads, dropout and cost
+        if layer["type"] in PASSED:
             source = layer["reads"][0]
             self.tensors[index] = self.tensors[source]
             if self.is_half(source):
                 self.half.add(index)
             return
-        made = make(layer, name, half)
+        made = getattr(self, layer["type"])(layer, name, half)
         flat = made.endswith("/values")
         if layer["activation"] != "linear":
             made = self.activate(made, layer["activation"], f"{name}/activated", half)
@@ -293,7 +297,7 @@ class Layers(Nodes):
             return tensor
         return self.add("Sub", [self.times(tensor, 2, f"{name}/twice"), self.scalar(1)], name)
 
-    def lrn(self, layer, name, half):
+    def normalization(self, layer, name, half):
         """Darknet's sums over channels, which leave one out at the beginning: as a 1 x 1 convolution."""
         c, size = self.network.shape(layer["index"])[0], int(layer["size"])
         sums = numpy.zeros((c, c))
@@ -318,16 +322,16 @@ class Layers(Nodes):
 
     # ---- losses, in inference ----
 
-    def softmax_layer(self, layer, name):
+    def softmax(self, layer, name, half):
         tensor = self.read(layer["reads"][0], flat=True)
         if layer["tree"]:
             tree = self.trees[layer["index"]]
-            soft = self.tree_softmax(tensor, tree, f"{name}/soft", layer["temperature"])
+            soft = self.tree_shares(tensor, tree, f"{name}/soft", layer["temperature"])
             soft = self.absolute(self.reshape(soft, (1, -1), f"{name}/one"), tree, f"{name}/absolute")
             leaves = self.constant(numpy.array(tree.leaves(), "f4"), f"{name}.leaves")
             return self.reshape(self.add("Mul", [soft, leaves], f"{name}/leaves"), (-1,), f"{name}/values")
         groups = self.reshape(tensor, (layer["groups"], -1), f"{name}/groups")
-        return self.reshape(self.softmax(groups, f"{name}/soft", layer["temperature"]), (-1,), f"{name}/values")
+        return self.reshape(self.shares(groups, f"{name}/soft", layer["temperature"]), (-1,), f"{name}/values")
 
     def logistic(self, layer, name, half):
         return self.add("Sigmoid", [self.read(layer["reads"][0])], name)

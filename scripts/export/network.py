@@ -61,6 +61,8 @@ class Network:
             self.fault(layer, "dontload, dontloadscales and numload leave weights that are in no file; remove them")
         if layer["type"] == "detection" and layer["coords"] != 4:
             self.fault(layer, f"coords={layer['coords']}: allowed: 4")
+        if layer["type"] == "region" and layer["tree"]:
+            self.fault(layer, "tree= is not exported: Darknet computes one thing on a CPU and another on a GPU")
         if layer["type"] == "reorg" and layer["flatten"] and layer["extra"]:
             self.fault(layer, "flatten=1 with extra= is not exported")
 
@@ -73,15 +75,14 @@ class Network:
         return (channels, height, width) if width else (self.layers[index]["outputs"], 1, 1)
 
     def outputs(self):
-        """Layers whose output is the network's."""
+        """Layers whose output is the network's: the heads of a detector."""
+        if self.heads():
+            return self.heads()
         last = max((layer["index"] for layer in self.layers if layer["type"] != "cost"), default=0)
         return [layer for layer in self.layers if layer["type"] in OUTPUTS or layer["index"] == last]
 
     def heads(self):
         return [layer for layer in self.layers if layer["type"] in HEADS]
-
-    def is_detector(self):
-        return bool(self.heads()) and self.heads() == self.outputs()
 
     def classes(self):
         """Of the detector, or of the classifier; 0: no such number."""

@@ -1,0 +1,48 @@
+"""What the tests of `amp export` share: weights for a cfg, and commands."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy
+
+HEADER = numpy.array([0, 2, 0], "<i4").tobytes() + bytes(8)
+
+
+def describe(darknet, cfg):
+    done = subprocess.run([darknet, "amp", "plan", cfg, "--json", "--nogpu"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["network"]
+
+
+def make_weights(network, path, rng):
+    """Such that values neither grow nor vanish from layer to layer; what a head reads is smaller, as it takes exp of it."""
+    before_head = {layer["reads"][0] for layer in network["layers"] if layer["type"] in ("yolo", "region", "detection")}
+    with open(path, "wb") as file:
+        file.write(HEADER)
+        for layer in network["layers"]:
+            tensors = dict(layer["weights"])
+            size = .5 if layer["index"] in before_head else 1.5
+            for name, count in layer["weights"]:
+                if name == "weights":
+                    sums = count / layer["filters"] if layer["type"] != "local" else count / layer["outputs"]
+                    values = rng.standard_normal(count, "f4") * (size / sums**.5)
+                elif name == "scales":
+                    values = rng.uniform(.5, 1, count)
+                elif name == "rolling variances":
+                    values = rng.uniform(.3, 1.5, count)
+                else:
+                    values = rng.standard_normal(count, "f4") * .2
+                values.astype("<f4").tofile(file)
+            assert tensors or not layer["weights"]
+    return path
+
+
+def export(darknet, *words, env=None):
+    done = subprocess.run([darknet, "amp", "export", *map(str, words)], capture_output=True, text=True, env=env)
+    return done
+
+
+def has_packages():
+    from importlib.util import find_spec
+    return [name for name in ("onnx", "onnxruntime") if not find_spec(name)]
