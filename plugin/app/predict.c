@@ -25,6 +25,7 @@ struct predict {
     const char *precision;
     int gpu;
     struct amp_measured subject;
+    bool own; /* the plugin's code, not Darknet's */
     network *net;
     float *images; /* all of the input file */
     int n;
@@ -117,11 +118,27 @@ static int read_images(struct predict *p)
 
 /* ---- the network ---- */
 
-/* By AlexeyAB's rules FP32 is the plugin's own, since Darknet has none. */
+/* On a CPU Darknet crashes at a [batchnorm], and its 1x1 convolutions read past what stride and
+ * padding leave them. */
+static bool goes_wrong(const struct amp_layer_desc *l)
+{
+    bool small = l->type == AMP_CONVOLUTIONAL && l->size == 1;
+    return l->type == AMP_BATCHNORM || (small && (l->stride != 1 || l->pad));
+}
+
+/* By AlexeyAB's rules, and where Darknet goes wrong, FP32 is the plugin's own. */
+static bool uses_own(const struct predict *p)
+{
+    const struct amp_net_desc *net = p->subject.net;
+    bool own = strcmp(p->precision, "fp32") || net->dialect == AMP_DIALECT_FORK;
+    for (int i = 0; i < net->n && gpu_index < 0; i++)
+        own |= goes_wrong(&net->layers[i]);
+    return own;
+}
+
 static int build(struct predict *p)
 {
-    bool fp32 = !strcmp(p->precision, "fp32");
-    bool own = !fp32 || p->subject.net->dialect == AMP_DIALECT_FORK;
+    bool own = p->own = uses_own(p);
     const struct amp_cfg_key keys[] = {{"batch", "1", 0},
                                        {"subdivisions", "1", 0},
                                        {"time_steps", "1", 0},
@@ -152,14 +169,16 @@ static bool is_written(const network *net, int i)
     return i == last || is_head(l) || l->type == SOFTMAX || l->type == LOGXENT || l->type == ISEG;
 }
 
-/* get_network_boxes makes room for the last layer's classes, and finds one class of a tree. */
+/* get_network_boxes makes room for the last layer's classes, and finds one class of a tree.
+ * [detection] gives boxes in pixels, the others fractions. */
 static bool has_boxes(const network *net)
 {
     const layer *last = &net->layers[net->n - 1];
     bool boxes = is_head(last);
     for (int i = 0; i < net->n; i++) {
         const layer *l = &net->layers[i];
-        if (is_head(l) && (l->classes != last->classes || l->softmax_tree)) boxes = false;
+        bool alike = l->type == last->type && l->classes == last->classes && !l->softmax_tree;
+        if (is_head(l) && !alike) boxes = false;
     }
     return boxes;
 }
@@ -169,13 +188,16 @@ static bool has_boxes(const network *net)
 /* A threshold below every score keeps all boxes, in Darknet's order. */
 static int write_boxes(network *net, FILE *f, int *n)
 {
-    const float all = -1, tree = .5;
-    size_t classes = (size_t)net->layers[net->n - 1].classes;
+    const float all = -INFINITY, tree = .5;
+    const layer *last = &net->layers[net->n - 1];
+    size_t classes = (size_t)last->classes;
+    float w = last->type == DETECTION ? (float)net->w : 1;
+    float h = last->type == DETECTION ? (float)net->h : 1;
     detection *found = get_network_boxes(net, net->w, net->h, all, tree, 0, 1, n);
     int failed = 0;
     for (int i = 0; i < *n && !failed; i++) {
-        float row[] = {found[i].bbox.x, found[i].bbox.y, found[i].bbox.w, found[i].bbox.h,
-                       found[i].objectness};
+        box b = found[i].bbox;
+        float row[] = {b.x / w, b.y / h, b.w / w, b.h / h, found[i].objectness};
         failed = fwrite(row, sizeof row, 1, f) != 1 ||
                  fwrite(found[i].prob, sizeof(float), classes, f) != classes;
     }
@@ -228,6 +250,7 @@ static void print_order(const struct predict *p, int boxes)
 {
     struct amp_json j = {.out = stdout, .digits = AMP_JSON_FLOAT};
     amp_json_begin(&j, NULL, '{');
+    amp_json_string(&j, "computed_by", p->own ? "darknet-amp" : "Darknet");
     amp_json_put(&j, "images", "%d", p->n);
     amp_json_begin(&j, "outputs", '[');
     for (int i = 0; i < p->net->n; i++) {

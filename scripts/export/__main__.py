@@ -83,8 +83,7 @@ def tell_comparison(options, network, data):
         return True
     from compare import compare
     said, same = compare(options.darknet, network, data, options)
-    against = f"ONNX Runtime against Darknet's FP32, on {options.image or 'an image of noise'}: {said}"
-    print(against if same else f"error: {options.onnx} was written, but is not the same: {against}",
+    print(said if same else f"error: {options.onnx} was written, but is not the same: {said}",
           file=sys.stdout if same else sys.stderr)
     return same
 

@@ -39,7 +39,9 @@ def make_image(network, path):
 
 
 def of_darknet(darknet, network, image):
-    """({layer: numbers}, rows of (x, y, w, h, objectness, scores ...)) of Darknet's FP32."""
+    """(whose FP32, {layer: numbers}, rows of (x, y, w, h, objectness, scores ...)).
+
+    It is darknet-amp's own where Darknet has none, or crashes, or reads what is not there."""
     with tempfile.TemporaryDirectory() as folder:
         given, made = Path(folder) / "image", Path(folder) / "outputs"
         image.astype("<f4").tofile(given)
@@ -48,7 +50,7 @@ def of_darknet(darknet, network, image):
         numbers, layers = numpy.fromfile(made, "<f4"), {}
     for output in said["outputs"]:
         layers[output["layer"]], numbers = numbers[:output["values"]], numbers[output["values"]:]
-    return layers, numbers.reshape(said["boxes"], 5 + said["classes"])
+    return said["computed_by"], layers, numbers.reshape(said["boxes"], 5 + said["classes"])
 
 
 def of_onnx(model, network, image):
@@ -141,12 +143,14 @@ def same_boxes(outputs, wanted):
 def compare(darknet, network, model, options):
     """(text, whether it is the same)."""
     image = make_image(network, options.image)
-    layers, boxes = of_darknet(darknet, network, image)
+    whose, layers, boxes = of_darknet(darknet, network, image)
     outputs = of_onnx(model, network, image)
+    against = f"ONNX Runtime against {whose}'s FP32, on {options.image or 'an image of noise'}: "
     if options.half and "boxes" in outputs:
-        return same_boxes(outputs, boxes)
+        said, same = same_boxes(outputs, boxes)
+        return against + said, same
     allowed = HALF_TOLERANCE if options.half else TOLERANCE
     differences = {what: difference(found, wanted) for what, found, wanted in pairs_of(network, outputs, layers, boxes)}
     worst = max(differences, key=differences.get)
-    return f"largest relative difference {differences[worst]:.2g}, in {worst} (allowed: {allowed:g})", \
-        differences[worst] <= allowed
+    said = f"largest relative difference {differences[worst]:.2g}, in {worst} (allowed: {allowed:g})"
+    return against + said, differences[worst] <= allowed

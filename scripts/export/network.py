@@ -26,8 +26,9 @@ def run(*words):
     done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           errors="replace")
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("error: ")] or [done.stderr[-500:]]
-        raise Refused(said[-1].removeprefix("error: "))
+        said = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        raise Refused(said[-1].removeprefix("error: ") if said else
+                      f"{' '.join(map(str, words))}: exit status {done.returncode}: {done.stderr[-500:]}")
     return done.stdout
 
 
