@@ -55,12 +55,13 @@ class Heads:
         return self.layers.slice(rows, 2, first, end, name)
 
     def affine(self, tensor, factor, offset, name):
-        """Two numbers for each box, or for all."""
+        factor = numpy.broadcast_to(factor, offset.shape)
         tensor = self.layers.add("Mul", [tensor, self.numbers(factor, f"{name}.factor")], f"{name}/scaled")
         return self.layers.add("Add", [tensor, self.numbers(offset, f"{name}.offset")], name)
 
     def numbers(self, array, name):
-        return self.layers.constant(numpy.asarray(array, "f4"), name)
+        """(1, boxes, 2), all of it: OpenCV 4 spreads no shorter ones."""
+        return self.layers.constant(array[None].astype("f4"), name)
 
     def sigmoid(self, tensor, name):
         return self.layers.add("Sigmoid", [tensor], name)
@@ -126,6 +127,8 @@ class Heads:
         classes, objectness, rows = parts
         if layer["softmax"]:
             classes = self.layers.shares(classes, f"{name}/likely")
+        if boxes > 1:  # OpenCV 4 spreads one side only
+            classes = self.layers.add("Concat", [classes] * boxes, f"{name}/for_each", axis=2)
         scores = self.layers.reshape(self.score(objectness, classes, f"{name}/each"), (cells * boxes, count),
                                      f"{name}/scores")
         rows = self.layers.reshape(rows, (cells * boxes, 4), f"{name}/box_rows")

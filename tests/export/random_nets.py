@@ -181,7 +181,8 @@ class Drawn:
 
     def iseg(self):
         if not self.fork and self.now[2] > 1:
-            self.add("iseg", self.now, classes=self.rng.randint(1, self.now[2] - 1), ids=0)
+            classes = self.rng.randint(1, self.now[2] - 1)
+            self.add("iseg", self.now, classes=classes, ids=self.now[2] - classes)
 
     def head_convolution(self, filters):
         self.add("convolutional", (*self.now[:2], filters), filters=filters, size=1, stride=1, activation="linear")
