@@ -35,8 +35,8 @@ def make_weights(network, path, rng):
     return path
 
 
-def export(darknet, *words):
-    return subprocess.run([darknet, "amp", "export", *map(str, words)], capture_output=True, text=True)
+def export(darknet, *words, **options):
+    return subprocess.run([darknet, "amp", "export", *map(str, words)], capture_output=True, text=True, **options)
 
 
 def missing_packages():
