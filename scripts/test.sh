@@ -123,8 +123,16 @@ find_cuobjdump() {
         echo "test.sh: pip could not load cuobjdump"
 }
 
+# For the tests of `amp export`, which are skipped without.
+find_onnx() {
+    ! PYTHONPATH=build/onnx python3 -c "import onnx, onnxruntime" 2>/dev/null || return 0
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --only-binary :all: \
+        --target build/onnx onnx onnxruntime pillow || echo "test.sh: pip could not load onnx and onnxruntime"
+}
+
 install_missing $packages
 scripts/get-darknet.sh
+find_onnx
 attempt formatting check_format
 attempt "preset cpu" test_preset cpu
 attempt "preset cuda" test_cuda

@@ -166,7 +166,7 @@ static bool is_written(const network *net, int i)
     while (last > 0 && net->layers[last].type == COST)
         last--;
     const layer *l = &net->layers[i];
-    return i == last || is_head(l) || l->type == SOFTMAX || l->type == LOGXENT || l->type == ISEG;
+    return i == last || is_head(l) || l->type == SOFTMAX || l->type == LOGXENT;
 }
 
 /* get_network_boxes makes room for the last layer's classes, and finds one class of a tree.

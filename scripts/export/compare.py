@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy
 from network import Refused, name_of, run
 
-# Of a number, or of the mean magnitude of its kind where that is larger.
+# Of a number, or of the root mean square of its kind where that is larger.
 TOLERANCE = 1e-4
 # With --half: of a detector's boxes above SCORE, and of other networks' numbers.
 SCORE, LEAST_IOU, SCORE_TOLERANCE = .25, .95, .02
@@ -63,11 +63,11 @@ def of_onnx(model, network, image):
 
 
 def difference(found, wanted):
-    """The largest, relative to a number or to the mean magnitude of its kind; the last axis are kinds."""
+    """The largest, relative to a number or to the root mean square of its kind; the last axis are kinds."""
     if not numpy.isfinite(wanted).all():
         raise Refused("Darknet's own outputs are not finite: nothing can be compared")
     magnitude = abs(wanted.astype("f8"))
-    floor = magnitude.mean(axis=tuple(range(magnitude.ndim - 1)), keepdims=True)
+    floor = numpy.sqrt((magnitude**2).mean(axis=tuple(range(magnitude.ndim - 1)), keepdims=True))
     with numpy.errstate(all="ignore"):
         off = abs(found - wanted.astype("f8")) / numpy.maximum(magnitude, floor)
     return float(numpy.where(found == wanted, 0, numpy.nan_to_num(off, nan=numpy.inf)).max(initial=0))

@@ -335,11 +335,3 @@ class Layers(Nodes):
 
     def logistic(self, layer, name, half):
         return self.add("Sigmoid", [self.read(layer["reads"][0])], name)
-
-    def iseg(self, layer, name, half):
-        """Classes are probabilities, what tells objects apart stays as it is."""
-        tensor, c = self.read(layer["reads"][0]), self.network.shape(layer["index"])[0]
-        classes = self.add("Sigmoid", [self.slice(tensor, 1, 0, layer["classes"], f"{name}/classes")], f"{name}/sigmoid")
-        if layer["classes"] == c:
-            return classes
-        return self.add("Concat", [classes, self.slice(tensor, 1, layer["classes"], c, f"{name}/ids")], name, axis=1)

@@ -11,7 +11,7 @@ RECURRENT = ("rnn", "gru", "lstm", "crnn")
 HEADS = ("yolo", "region", "detection")
 MATRICES = ("convolutional", "deconvolutional", "local", "connected")
 # Give what the user wants to have, wherever they stand.
-OUTPUTS = (*HEADS, "softmax", "logistic", "iseg")
+OUTPUTS = (*HEADS, "softmax", "logistic")
 
 
 class Refused(Exception):
@@ -56,6 +56,8 @@ class Network:
         """Refuses what has no place in a file that is called once for each batch."""
         if layer["type"] in RECURRENT:
             self.fault(layer, "hands its state from one call to the next; networks with such layers are not exported")
+        if layer["type"] == "iseg":
+            self.fault(layer, "is not exported: Darknet reads truths there in inference too, and crashes without")
         if layer.get("binary"):
             self.fault(layer, "binary and xnor are not exported")
         if layer["not_loaded"]:

@@ -1,12 +1,14 @@
 """Drawn networks of all layer types that `amp export` takes: ONNX Runtime gives what Darknet gives, in FP32, for a batch
 as for its images; with --half the file can be run. At the end every type and activation was there.
 
-usage: random_nets.py DARKNET COUNT     AMP_TEST_SEED chooses the nets
+usage: random_nets.py DARKNET COUNT [OPENCV_DNN]     AMP_TEST_SEED chooses the nets; OPENCV_DNN is the program of
+opencv_dnn.cc
 """
 
 import os
 import random
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -179,11 +181,6 @@ class Drawn:
         if not self.fork:
             self.add("logistic", self.now)
 
-    def iseg(self):
-        if not self.fork and self.now[2] > 1:
-            classes = self.rng.randint(1, self.now[2] - 1)
-            self.add("iseg", self.now, classes=classes, ids=self.now[2] - classes)
-
     def head_convolution(self, filters):
         self.add("convolutional", (*self.now[:2], filters), filters=filters, size=1, stride=1, activation="linear")
 
@@ -227,7 +224,7 @@ class Drawn:
             self.convolutional()
         for _ in range(self.rng.randint(2, 9)):
             getattr(self, self.rng.choice(kinds))()
-        end = self.rng.choice(("softmax", "yolo", "yolo", "region", "detection", "logistic", "iseg", "connected", None))
+        end = self.rng.choice(("softmax", "yolo", "yolo", "region", "detection", "logistic", "connected", None))
         if end:
             getattr(self, end)()
         return "\n".join(self.lines)
@@ -251,7 +248,28 @@ def check_batch(path, numpy, onnxruntime, rng):
             assert whole.shape[0] == 3 and numpy.allclose(whole[k], alone[0], 1e-4, 1e-5, True), (name, k)
 
 
-def check_net(darknet, folder, seed, modules):
+def check_opencv(program, path, modules, rng):
+    """OpenCV gives what ONNX Runtime gives. Returns the node that it does not take, or None."""
+    numpy, onnxruntime = modules
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    shape = [1, *session.get_inputs()[0].shape[1:]]
+    names = [output.name for output in session.get_outputs() if output.name != "selected"]
+    image, made = rng.random(shape, "f4"), path.with_suffix(".out")
+    image.tofile(path.with_suffix(".in"))
+    words = [*shape, *[1] * (4 - len(shape)), *names]
+    done = subprocess.run([program, path, path.with_suffix(".in"), made, *map(str, words)], capture_output=True, text=True)
+    if done.returncode == 2:
+        node = re.search(r"Node \[(\w+)", done.stderr)
+        return node[1] if node else done.stderr.strip()[-120:]
+    wanted = numpy.concatenate([array.ravel() for array in session.run(names, {"images": image})])
+    found = numpy.fromfile(made, "f4")
+    assert done.returncode == 0 and found.shape == wanted.shape, done
+    off = abs(found - wanted) / numpy.maximum(abs(wanted), numpy.sqrt((wanted.astype("f8")**2).mean()))
+    assert off.max() < 1e-3, f"OpenCV's DNN: {off.max()}"
+    return None
+
+
+def check_net(darknet, folder, seed, modules, opencv, refused):
     numpy, onnxruntime = modules
     rng = random.Random(seed)
     text = Drawn(rng).text()
@@ -263,6 +281,8 @@ def check_net(darknet, folder, seed, modules):
         done = nets.export(darknet, cfg, weights, made, *options_for(rng, text))
         assert done.returncode == 0 and "ONNX Runtime against " in done.stdout, done.stdout + done.stderr
         check_batch(made, numpy, onnxruntime, numbers)
+        if opencv and (node := check_opencv(opencv, made, modules, numbers)):
+            refused.append(node)
         done = nets.export(darknet, cfg, weights, made, "--half")
         # Drawn nets may be too coarse for 16 bits: what counts is that the file is one that can be run.
         assert done.returncode in (0, 2), done.stdout + done.stderr
@@ -280,12 +300,18 @@ def main():
         return
     import numpy
     import onnxruntime
-    first, seen = int(os.environ.get("AMP_TEST_SEED", 1)), set()
+    first, seen, refused = int(os.environ.get("AMP_TEST_SEED", 1)), set(), []
+    opencv = sys.argv[3] if len(sys.argv) > 3 else None
+    if not opencv:
+        print("SKIPPED OpenCV's DNN on exported networks: this build has no OpenCV")
     with tempfile.TemporaryDirectory() as folder:
         seed, done = 1000 * first, 0
         while done < count:
-            found = check_net(darknet, Path(folder), seed, (numpy, onnxruntime))
+            found = check_net(darknet, Path(folder), seed, (numpy, onnxruntime), opencv, refused)
             done, seed, seen = done + bool(found), seed + 1, seen | (found or set())
+    if opencv:
+        print(f"OpenCV took {count - len(refused)} of them, and not: {sorted(set(refused))}")
+        assert len(refused) <= count / 2
     print(f"{count} nets from seed {1000 * first}: {', '.join(sorted(seen))}")
 
 

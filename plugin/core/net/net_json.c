@@ -145,9 +145,6 @@ static void write_own(const struct keys *k, const struct amp_layer_desc *l)
     case AMP_SOFTMAX:
         write_softmax(j, l);
         break;
-    case AMP_ISEG:
-        write_int(j, "classes", l->classes);
-        break;
     case AMP_YOLO:
     case AMP_REGION:
     case AMP_DETECTION:
