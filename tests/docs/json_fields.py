@@ -16,7 +16,8 @@ import toyset
 
 # Of each section the command, and the statuses with which it has a result.
 COMMANDS = {
-    "amp plan": (["amp", "plan", "toy.cfg", "--memory", "1", "--json"], (0,)),
+    "amp plan": (["amp", "plan", "toy.cfg", "backup/toy_final.weights", "--memory", "1", "--json"], (0,)),
+    "amp predict": (["amp", "predict", "toy.cfg", "backup/toy_final.weights", "--input", "image", "--output", "out"], (0,)),
     "amp check": (["amp", "check", "toy.data", "toy.cfg", "--json"], (0, 2)),
     "amp profile": (["amp", "profile", "toy.cfg", "toy.data", "--json"], (0,)),
     "amp lr-find": (["amp", "lr-find", "toy.data", "toy.cfg", "--json"], (0,)),
@@ -53,6 +54,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = toyset.make(Path(scratch) / "set", net_keys="mixed_precision=1\nseed=1")
         run(folder, ["detector", "train", "toy.data", "toy.cfg"], (0,))
+        (folder / "image").write_bytes(bytes(4 * 3 * 32 * 32))
         cfg = (folder / "toy.cfg").read_text()
         (folder / "fork.cfg").write_text(cfg.replace("[net]\n", "[net]\namp_dialect=fork\n"))
         wrong = []

@@ -20,6 +20,8 @@ ACTIVATIONS = ("logistic", "loggy", "relu", "elu", "relie", "plse", "hardtan", "
 FORK_ACTIVATIONS = (*ACTIVATIONS, "mish", "swish")
 LARGEST = 20000  # values of a layer
 # What Darknet would compute out of bounds is drawn anew.
+# OpenCV 4.6: activations hardtan, lhtan and plse; [local].
+OPENCV_LACKS = {"Clip", "MatMul"}
 REFUSED = re.compile(r"needs a workspace of")
 
 
@@ -311,7 +313,7 @@ def main():
             done, seed, seen = done + bool(found), seed + 1, seen | (found or set())
     if opencv:
         print(f"OpenCV took {count - len(refused)} of them, and not: {sorted(set(refused))}")
-        assert len(refused) <= count / 2
+        assert set(refused) <= OPENCV_LACKS and len(refused) < count, refused
     print(f"{count} nets from seed {1000 * first}: {', '.join(sorted(seen))}")
 
 

@@ -41,6 +41,7 @@ def check_files(prefix):
     assert (lib / "libdarknet_amp.so").resolve().name.startswith("libdarknet_amp.so.1."), list(lib.iterdir())
     assert "[libdarknet_amp.so.1]" in run("readelf", "-d", lib / "libdarknet_amp.so")
     assert (prefix / "share/darknet/labels/65_0.png").exists()
+    assert (prefix / "share/darknet-amp/export/__main__.py").exists()
     page = prefix / "share/man/man1/darknet-amp.1.gz"
     if page.exists():  # a build with sanitizers makes none
         text = gzip.open(page, "rt").read()
