@@ -19,6 +19,8 @@ int amp_command_lr_find(int argc, char **argv);
 int amp_command_export(int argc, char **argv);
 /* Runs a network on given numbers. Writes the file that it is asked for. */
 int amp_command_predict(int argc, char **argv);
+/* Times inference. Writes no file. */
+int amp_command_bench_inference(int argc, char **argv);
 /* Measures the mean average precision of a detector. */
 int amp_command_detector_map(int argc, char **argv);
 

@@ -37,6 +37,7 @@ static const struct command commands[] = {
     {{"amp", "lr-find"}, amp_command_lr_find, false},
     {{"amp", "export"}, amp_command_export, false},
     {{"amp", "predict"}, amp_command_predict, false},
+    {{"amp", "bench-inference"}, amp_command_bench_inference, false},
     {{"amp", "bench-loader"}, refuse_moved, false},
     {{"amp", "shrink"}, refuse_moved, false},
     {{"amp", NULL}, amp_command, false},
@@ -58,6 +59,8 @@ static const char help[] =
     "         a trained network as ONNX, compared with Darknet\n"
     "       darknet amp predict CFG WEIGHTS --input FILE --output FILE [--precision fp16]\n"
     "         what a network makes of given numbers\n"
+    "       darknet amp bench-inference CFG [WEIGHTS] [--batch N] [--json]\n"
+    "         seconds of inference in FP32, FP16 and BF16\n"
     "       darknet amp --version\n"
     "         versions of the libraries, and the CPU or GPU found\n"
     "       darknet detector train DATA CFG [WEIGHTS] [-clear] [-map] [-chart FILE.svg]\n"

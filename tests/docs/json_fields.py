@@ -17,6 +17,7 @@ import toyset
 # Of each section the command, and the statuses with which it has a result.
 COMMANDS = {
     "amp plan": (["amp", "plan", "toy.cfg", "backup/toy_final.weights", "--memory", "1", "--json"], (0,)),
+    "amp bench-inference": (["amp", "bench-inference", "toy.cfg", "--batch", "2", "--json"], (0,)),
     "amp predict": (["amp", "predict", "toy.cfg", "backup/toy_final.weights", "--input", "image", "--output", "out"], (0,)),
     "amp check": (["amp", "check", "toy.data", "toy.cfg", "--json"], (0, 2)),
     "amp profile": (["amp", "profile", "toy.cfg", "toy.data", "--json"], (0,)),

@@ -173,7 +173,7 @@ class InferenceSession:
 ''')
     path = os.pathsep.join(filter(None, (str(folder / "stub"), os.environ.get("PYTHONPATH"))))
     for words in ((), ("--half",)):
-        done = place.export(*words, env={**os.environ, "PYTHONPATH": path})
+        done = place.export(*words, environment={"PYTHONPATH": path})
         assert done.returncode == 2 and "is not the same: " in done.stderr and place.made.exists(), done
 
 

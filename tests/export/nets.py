@@ -1,8 +1,10 @@
 """What the tests of `amp export` share: weights for a cfg, and commands."""
 
 import json
+import os
 import struct
 import subprocess
+import sys
 from importlib.util import find_spec
 
 HEADER = struct.pack("<iiiq", 0, 2, 0, 0)
@@ -35,8 +37,11 @@ def make_weights(network, path, rng):
     return path
 
 
-def export(darknet, *words, **options):
-    return subprocess.run([darknet, "amp", "export", *map(str, words)], capture_output=True, text=True, **options)
+def export(darknet, *words, environment=None, **options):
+    """With the Python that runs this."""
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    return subprocess.run([darknet, "amp", "export", *map(str, words)], capture_output=True, text=True,
+                          env={**os.environ, "PATH": path, **(environment or {})}, **options)
 
 
 def missing_packages():
