@@ -77,6 +77,15 @@ static bool is_beside(const char *list, const char *name)
     return n < (int)sizeof path && !access(path, F_OK);
 }
 
+/* True if the name up to its first blank is there. */
+static bool is_before_blank(const char *name)
+{
+    char path[PATH_MAX];
+    size_t length = strcspn(name, " \t,");
+    int n = snprintf(path, sizeof path, "%.*s", (int)length, name);
+    return name[length] && n < (int)sizeof path && !access(path, F_OK);
+}
+
 void amp_list_name_hint(const char *list, const char *name, char *hint, size_t size)
 {
     size_t length = strlen(name);
@@ -95,6 +104,9 @@ void amp_list_name_hint(const char *list, const char *name, char *hint, size_t s
         why = "a backslash is a part of the name here: write / between folders";
     else if (*name == '~')
         why = "only a shell knows what ~ is: write the whole path";
+    else if (length < PATH_MAX && is_before_blank(name))
+        why = "a name is all of its line: what stands behind the file's name is taken for a part "
+              "of it";
     if (why)
         snprintf(hint, size, " (%s)", why);
     else if (is_beside(list, name))

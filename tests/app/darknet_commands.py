@@ -92,7 +92,7 @@ def check_refused(folder):
     cases = (
         (None, ("detector", "test", "toy.data", "toy.cfg", "none.weights", "image000.png"), ["none.weights: No such file"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "none.png"), ["none.png: No such file"]),
-        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "toy.cfg"), ["image file toy.cfg: does not begin as"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "toy.cfg"), ["image file toy.cfg: ", "not an image"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "none/a"), ["none/: No such file"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "-tresh", "1"), ["unknown option -tresh", "-thresh X"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "-thresh"), ["no value after -thresh"]),

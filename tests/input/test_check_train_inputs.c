@@ -299,6 +299,7 @@ AMP_TEST(why_a_name_is_not_found)
         {"~/images/1.jpg", "(only a shell knows what ~ is: write the whole path)"},
         {" images/1.jpg", "(the name begins with a blank)"},
         {"\"images/1.jpg\"", "(Darknet takes the quote for a part of the name)"},
+        {"images/1.jpg 10,10,20,20,0", "(a name is all of its line: what stands behind"},
         {"images/none.jpg", "No such file or directory\n"},
     };
     char line[200];
@@ -440,6 +441,21 @@ AMP_TEST(a_long_list)
     CHECK_INT(check(), -1);
     CHECK_SAYS(err,
                "train.txt: images that cannot be read (250):\n  line 6: images/5.jpg: does not");
+}
+
+AMP_TEST(texts_that_are_something_else)
+{
+    static const char *const files[] = {"a.data", "two.names", "train.txt", "labels/3.txt"};
+    for (int f = 0; f < 4; f++) {
+        start();
+        put(files[f], "<!DOCTYPE html>\n<html>\n");
+        CHECK_INT(check(), -1);
+        CHECK_SAYS(err, f ? "is an HTML page: the download did not give the file" : "a.data");
+        put(files[f], "version https://git-lfs.github.com/spec/v1\nsize 3\n");
+        CHECK_INT(check(), -1);
+        CHECK_SAYS(err, f ? "is a pointer of Git LFS, not the file: git lfs pull" : "a.data");
+    }
+    start();
 }
 
 AMP_TEST(texts_that_darknet_cannot_read)

@@ -46,17 +46,28 @@ const char *amp_text_encoding(const void *begin, size_t bytes)
     return NULL;
 }
 
+/* What a download or checkout leaves where a text should be. */
+static const char *other_kind(const unsigned char *x, size_t n)
+{
+    if (begins(x, n, "<!DOCTYPE", 9) || begins(x, n, "<!doctype", 9) || begins(x, n, "<html", 5))
+        return "is an HTML page: the download did not give the file";
+    if (begins(x, n, "version https://git-lfs", 23))
+        return "is a pointer of Git LFS, not the file: git lfs pull";
+    return NULL;
+}
+
 static const char *unreadable(FILE *file)
 {
     struct stat info;
-    unsigned char begin[4];
+    unsigned char begin[32];
     if (fstat(fileno(file), &info)) return strerror(errno);
     if (!S_ISREG(info.st_mode)) return "not a regular file";
     if (info.st_size > 1 << 30) return "larger than 1 GiB";
     size_t n = fread(begin, 1, sizeof begin, file);
     if (ferror(file)) return strerror(errno);
     rewind(file);
-    return amp_text_encoding(begin, n);
+    const char *why = amp_text_encoding(begin, n);
+    return why ? why : other_kind(begin, n);
 }
 
 FILE *amp_text_open(const char *path, const char **why)
