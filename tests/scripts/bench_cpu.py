@@ -108,7 +108,7 @@ def check_net(folder, python):
 def check_autocast(folder, python):
     """FP16 autocast on a CPU, or why there is none."""
     work = toy(folder, python)
-    done = subprocess.run([*bench.torch_command(work, 1, ["--amp", "fp16"]), "--steps", "1", "--warmup", "1"],
+    done = subprocess.run([*bench.torch_command(work, "1", ["--amp", "fp16"]), "--steps", "1", "--warmup", "1"],
                           capture_output=True, text=True)
     if done.returncode:
         assert "has no float16 autocast on a CPU" in done.stderr, done.stderr
