@@ -114,6 +114,7 @@ def check_autocast(folder, python):
         assert "has no float16 autocast on a CPU" in done.stderr, done.stderr
         return
     assert json.loads(done.stdout.splitlines()[1])["seconds"][0] > 0, done.stdout
+    os.environ.update(bench.WITHOUT_BF16)
     ways = {"channels_last": ("", []), "autocast": ("", ["--amp", "fp16"])}
     bench.SLOW = 0
     fast, slow = bench.without_slow(work, ways, 1)
