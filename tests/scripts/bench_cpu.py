@@ -108,12 +108,13 @@ def check_net(folder, python):
 def check_autocast(folder, python):
     """FP16 autocast on a CPU, or why there is none."""
     work = toy(folder, python)
-    done = subprocess.run([*bench.torch_command(work, 1, ["--amp", "fp16"]), "--steps", "1", "--warmup", "1"],
+    done = subprocess.run([*bench.torch_command(work, "1", ["--amp", "fp16"]), "--steps", "1", "--warmup", "1"],
                           capture_output=True, text=True)
     if done.returncode:
         assert "has no float16 autocast on a CPU" in done.stderr, done.stderr
         return
     assert json.loads(done.stdout.splitlines()[1])["seconds"][0] > 0, done.stdout
+    os.environ.update(bench.WITHOUT_BF16)
     ways = {"channels_last": ("", []), "autocast": ("", ["--amp", "fp16"])}
     bench.SLOW = 0
     fast, slow = bench.without_slow(work, ways, 1)
