@@ -30,7 +30,7 @@ int amp_train_words_read(int *argc, char **argv, struct amp_train_words *);
  * training_map.c decides when to measure, measures, and keeps the best weights. It measures a
  * second network, the twin, so the trained one is left untouched.
  *
- * With a cfg of AlexeyAB's rules its first number is that of his `detector map` (fork_map.h).
+ * With a cfg of AlexeyAB's rules its first number is that of his `detector map` (counts.h).
  *
  * The best weights so far (by mAP@0.5, or that number; ties go to the older) are
  * BACKUP/NAME_best.weights, with NAME as Darknet takes it from the cfg's file name.

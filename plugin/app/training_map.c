@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "amp_observe.h"
+#include "counts.h"
 #include "detect.h"
-#include "fork_map.h"
 #include "map.h"
 #include "utils.h"
 
@@ -45,8 +45,8 @@ struct amp_training_map {
     char weights[PATH_MAX], record[PATH_MAX];
     struct amp_evaluation last, best;
     enum amp_dialect dialect;
-    struct amp_fork_settings rules; /* of AlexeyAB's number, if the dialect is his */
-    bool averaged;                  /* the twin has the moving average of the weights */
+    struct amp_counts_settings rules; /* of AlexeyAB's number, if the dialect is his */
+    bool averaged;                    /* the twin has the moving average of the weights */
     int rank;
 };
 
@@ -104,11 +104,11 @@ static bool is_better(double map50, double than)
 static int compute_fork(const struct amp_training_map *m, const struct amp_ap_set *ap,
                         double *map50, char *err, size_t err_size)
 {
-    struct amp_fork_map map;
+    struct amp_counts map;
     if (m->dialect != AMP_DIALECT_FORK) return 0;
-    if (amp_fork_map_compute(ap, &m->rules, &map, err, err_size)) return -1;
-    *map50 = map.map;
-    amp_fork_map_free(&map);
+    if (amp_counts_compute(ap, &m->rules, &map, err, err_size)) return -1;
+    *map50 = map.all.ap;
+    amp_counts_free(&map);
     return 0;
 }
 
@@ -241,7 +241,8 @@ static void read_rules(struct amp_training_map *m, const struct amp_cfg_file *cf
                        const struct amp_train_words *w)
 {
     m->dialect = cfg->dialect;
-    m->rules = (struct amp_fork_settings){.iou = w->iou, .thresh = .25, .points = w->points};
+    m->rules = (struct amp_counts_settings){
+        .iou = w->iou, .thresh = .25, .points = w->points, .rule = AMP_MATCH_FORK};
     if (m->dialect != AMP_DIALECT_FORK && !m->rank && (w->iou != .5 || w->points))
         fprintf(stderr,
                 "darknet-amp: -iou_thresh and -points have no effect: %s is not trained by "

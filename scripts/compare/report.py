@@ -127,6 +127,20 @@ def difference(found, base, metric, images):
     return paired.compare([a[metric] - b[metric] for a, b in pairs], drawn, images) if drawn else None
 
 
+def seed_shown(rows):
+    """The first that is there of FP32 and of mixed precision; None where there is no pair."""
+    seeds = [{row["run"].seed for row in rows if row["maps"] and row["run"].variant.name == name}
+             for name in ("fp32", "mixed")]
+    return min(seeds[0] & seeds[1], default=None)
+
+
+def detection(rows):
+    """Curves and confusions of that seed's runs. Older programs have measured none."""
+    seed = seed_shown(rows)
+    return [{"variant": row["run"].variant.name, "seed": seed, "counts": row["maps"]["counts"]} for row in rows
+            if row["run"].seed == seed and row["maps"] and "counts" in row["maps"]]
+
+
 # ---- the object ----
 
 
@@ -303,7 +317,8 @@ def collect(planned, inputs, program, about):
             "training_images": len(inputs["set"]["train"]), "classes": inputs["set"]["names"],
             "seeds": sorted({run.seed for run in planned}), "cfg_text": printable(inputs["cfg"]),
         },
-        "variants": variants, "runs": described, "heat": describe_layers(rows), "plan": plan_of(program, rows),
+        "variants": variants, "runs": described, "detection": detection(rows),
+        "heat": describe_layers(rows), "plan": plan_of(program, rows),
         "dtypes": dtypes_of(rows), "notes": find_notes(rows, out, planned),
         "machine": {**about["machine"], **next(iter(hosts_of(rows)), {}),
                     "commit": ", ".join(commits_of(rows)) or about["machine"]["commit"]},
@@ -316,7 +331,8 @@ def record(found):
     plan = found["plan"] and {key: value for key, value in found["plan"].items() if key != "layers"}
     runs = [{key: value for key, value in run.items() if key != "curves"} for run in found["runs"]]
     heat = {name: {"run": part["run"], "extremes": part["extremes"]} for name, part in found["heat"].items()}
-    return {**found, "runs": runs, "heat": heat, "plan": plan}
+    kept = {key: value for key, value in found.items() if key != "detection"}
+    return {**kept, "runs": runs, "heat": heat, "plan": plan}
 
 
 # ---- the table ----
@@ -427,6 +443,6 @@ def make(planned, inputs, program, about):
     """{"record": object, "markdown": text, "html": text}"""
     rows, found = collect(planned, inputs, program, about)
     cells = table_rows(found, about["metrics"])
-    pictures = samples.make(rows, inputs["set"]["valid"], about["samples"], program, about["device"])
+    pictures = samples.make(rows, seed_shown(rows), inputs["set"]["valid"], about["samples"], program, about["device"])
     return {"record": record(found), "markdown": printable(markdown(found, cells)),
             "html": printable(page.make(found, cells, pictures))}
