@@ -34,9 +34,9 @@ static const struct word {
                   {"-out", TEXT},      {"-clear", NO_VALUE}, {"-fullscreen", NO_VALUE},
                   {"-w", WHOLE},       {"-h", WHOLE},        {"-fps", WHOLE}};
 /* fork_words.c has given those of AlexeyAB's Darknet this spelling. */
-static const struct word ours[] = {{"-map", NO_VALUE}, {"-map_every", WHOLE},
-                                   {"-chart", TEXT},   {"-mAP_epochs", WHOLE},
-                                   {"-points", WHOLE}, {"-iou_thresh", NUMBER}};
+static const struct word ours[] = {
+    {"-map", NO_VALUE}, {"-map_every", WHOLE},   {"-chart", TEXT},    {"-mAP_epochs", WHOLE},
+    {"-points", WHOLE}, {"-iou_thresh", NUMBER}, {"-patience", WHOLE}};
 enum { OF_DARKNET = sizeof of_darknet / sizeof *of_darknet, OURS = sizeof ours / sizeof *ours };
 
 static const struct word *find_word(const struct word *list, size_t n, const char *name)
@@ -142,10 +142,11 @@ static int read_points(const char *text, int *points)
 /* What follows the words that say how -map measures. */
 static int read_measuring(int *argc, char **argv, struct amp_train_words *w)
 {
-    const char *every, *epochs, *iou, *points;
+    const char *every, *epochs, *iou, *points, *patience;
     if (take_own(argc, argv, "-map_every", &every) ||
         take_own(argc, argv, "-mAP_epochs", &epochs) || take_own(argc, argv, "-iou_thresh", &iou) ||
-        take_own(argc, argv, "-points", &points) ||
+        take_own(argc, argv, "-points", &points) || take_own(argc, argv, "-patience", &patience) ||
+        read_number("-patience", patience, "evaluations", &w->patience) ||
         read_number("-map_every", every, "iterations", &w->map_every) ||
         read_number("-mAP_epochs", epochs, "epochs", &w->map_epochs) || read_iou(iou, &w->iou) ||
         read_points(points, &w->points))
@@ -162,7 +163,8 @@ static int read_own(int *argc, char **argv, struct amp_train_words *w)
     if (w->map && find_arg(*argc, argv, "-map")) return fail("-map is given twice");
     if (read_chart(w)) return -1;
     /* AlexeyAB's words have no effect then either, and are no reason to stop. */
-    return w->map_every && !w->map ? fail("-map_every has no effect without -map") : 0;
+    if (w->map_every && !w->map) return fail("-map_every has no effect without -map");
+    return w->patience && !w->map ? fail("-patience has no effect without -map") : 0;
 }
 
 /* ---- Darknet's words ---- */
@@ -285,7 +287,7 @@ static void report_unknown(struct rest *r, const char *word, const char *next, b
     else
         tell(r, refused, ending,
              "unknown word \"%s\"; allowed: DATA CFG [WEIGHTS], -clear, -gpus, -i, -nogpu, -map, "
-             "-map_every, -mAP_epochs, -iou_thresh, -points, -chart",
+             "-map_every, -mAP_epochs, -patience, -iou_thresh, -points, -chart",
              word);
 }
 

@@ -51,6 +51,7 @@ def check_no_trace(root, name, keys):
     train(bare)
     watched = make(root / (name + "-watched"), keys)
     out = train(watched, *MAP, "-chart", "chart.svg").stdout
+    (watched / "said").write_text(out)
     assert saved(bare) == saved(watched), "%s: evaluating changes the training" % name
     return watched, [(int(i), float(value), what == "the best so far")
                      for i, value, what in LINE.findall(out)]
@@ -90,6 +91,15 @@ def check_average(text):
         assert abs(drawn - average) <= 1e-6 * average, (points, average)
 
 
+def check_classes(out, evaluations):
+    """Of each a line and an entry; the mean of the entries is the first number."""
+    printed = re.findall(r"^class_id = (\d), name = (\w+), ap = ([\d.]+)%   \t \(TP = \d+, FP = \d+\)$", out, re.M)
+    logged = [(str(k), row["name"], f"{100 * row['ap50']:.2f}") for e in evaluations for k, row in enumerate(e["classes"])]
+    assert printed == logged and len(printed) == 2 * len(evaluations), (printed, logged)
+    for e in evaluations:
+        assert abs(sum(row["ap50"] for row in e["classes"]) / 2 - e["map50"]) < 1e-8, e
+
+
 def check_runs(root):
     plain, lines = check_no_trace(root, "plain", "seed=1")
     check_best(plain, lines)
@@ -105,12 +115,26 @@ def check_runs(root):
              if "evaluation" in o]
     assert found == [line[:2] for line in lines], (found, lines)
     assert all(o["evaluation"]["seconds"] > 0 for o in objects if "evaluation" in o)
+    check_classes((mixed / "said").read_text(), [o["evaluation"] for o in objects if "evaluation" in o])
     best, exact = -1, [o["evaluation"]["map50"] for o in objects if "evaluation" in o]
     assert len(set(exact)) < len(exact), "there is no tie: %s" % exact
     for (_, _, kept), value in zip(lines, exact):
         assert kept == (value > best), (lines, exact)
         best = max(best, value)
     return plain, mixed
+
+
+def check_patience(root):
+    """With a learning rate of 0 only batch-norm's statistics move: the first two in vain end it."""
+    folder = make(root / "patient", "seed=1\nmixed_precision=1")
+    edit(folder / "toy.cfg", "learning_rate=0.001", "learning_rate=0")
+    out = train(folder, *MAP, "-patience", "2").stdout
+    lines = LINE.findall(out)
+    best = max(range(len(lines)), key=lambda i: (float(lines[i][1]), -i))
+    assert len(lines) == best + 3 and int(lines[-1][0]) < 30, lines
+    assert "-patience 2: no better mAP in 2 evaluations: training ends here. The best, " in out, out[-2000:]
+    assert f"is that of iteration {lines[best][0]}: " in out, out[-2000:]
+    assert {"toy_final.weights", "toy_final.weights.amp", "toy_best.weights"} <= set(os.listdir(folder / "backup"))
 
 
 def check_burn_in(root):
@@ -273,6 +297,7 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         plain, mixed = check_runs(Path(root))
         check_burn_in(Path(root))
+        check_patience(Path(root))
         check_end(Path(root))
         check_rate_marks(Path(root))
         check_notes(Path(root))

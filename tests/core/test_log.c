@@ -21,6 +21,10 @@ static int lines_of(const char *text)
     return n;
 }
 
+static const struct amp_figure figures[] = {{"map50", .5}, {"map", .25}};
+static const struct amp_class_figure of_classes[] = {{"a \"b\"", {"ap50", .75}},
+                                                     {"c", {"ap50", NAN}}};
+
 /* Somebody who looks at the file while the training runs sees all iterations so far, each of them
  * whole: a killed run loses none. */
 AMP_TEST(every_iteration_is_in_the_file_at_once)
@@ -37,7 +41,7 @@ AMP_TEST(every_iteration_is_in_the_file_at_once)
         CHECK_INT(lines_of(text), i);
         CHECK(bytes > 0 && text[bytes - 1] == '\n');
     }
-    amp_log_add_evaluation(&log, 9, .5, .25, .3, 1);
+    amp_log_add_evaluation(&log, 9, 1, figures, 2, NULL, 0);
     scratch_read("log", text, sizeof text);
     CHECK_INT(lines_of(text), 10);
     log.iterations = 0; /* no summary on stderr */
@@ -292,7 +296,7 @@ AMP_TEST(a_full_disk_ends_the_log)
         CHECK(!log.json && log.json_failed);
         CHECK(!amp_log_open(&log, "/dev/full", err, sizeof err) && !log.json);
     }
-    amp_log_add_evaluation(&log, 3, .5, .25, .3, 1);
+    amp_log_add_evaluation(&log, 3, 1, figures, 2, NULL, 0);
     fflush(log.out);
     const char *said = strstr(told, "amp_log can no longer be written: No space left on device\n");
     CHECK(said && !strstr(said + 1, "amp_log"));
@@ -332,13 +336,14 @@ AMP_TEST(an_evaluation_is_not_in_the_speed)
     amp_log_step(&log, &(struct amp_scaler){.scale = 16});
     iterations(&log, 1, 5);
     seconds_now += 60;
-    amp_log_add_evaluation(&log, 5, .5, .25, .125, 60);
+    amp_log_add_evaluation(&log, 5, 60, figures, 2, of_classes, 2);
     iterations(&log, 6, 6);
     fflush(log.out);
     CHECK_STR(told, "mixed precision: 6/100 (6.0 %), 8.0 images/s, loss 2.5, scale 2^4, 0 redone, "
                     "0 skipped, 0:01:34 left\n");
     CHECK_SAYS(json, "{\"iteration\": 5, \"evaluation\": {\"seconds\": 60, \"map50\": 0.5, "
-                     "\"map75\": 0.25, \"map\": 0.125}}\n");
+                     "\"map\": 0.25, \"classes\": [{\"name\": \"a \\\"b\\\"\", \"ap50\": 0.75}, "
+                     "{\"name\": \"c\", \"ap50\": null}]}}\n");
     CHECK_SAYS(strstr(json, "{\"iteration\": 6,"), "\"seconds\": 1,");
     iterations(&log, 7, 15); /* nine seconds after that line */
     fflush(log.out);

@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import toyset
 
 COLUMNS = ["loss", "loss_scale", "redone", "skipped", "seconds", "loading_seconds", "grad_norm", "clipped"]
+EVALUATED = ["map50", "map75", "map", "ap50/red", "ap50/blue"]
 
 
 def convert(folder, *args):
@@ -29,6 +30,8 @@ def lines(folder):
     rows = {}
     for told in map(json.loads, (folder / "log").read_text().splitlines()):
         told.get("evaluation", {}).pop("seconds", None)  # an iteration has its own
+        for row in told.get("evaluation", {}).pop("classes", []):
+            told["evaluation"][f"ap50/{row['name']}"] = row["ap50"]
         rows.setdefault(told["iteration"], {}).update(told.get("evaluation", told))
     return rows
 
@@ -37,10 +40,10 @@ def check_csv(folder, rows):
     assert convert(folder, "log", "--csv", "log.csv").returncode == 0
     with open(folder / "log.csv", newline="") as f:
         table = list(csv.DictReader(f))
-    assert list(table[0]) == ["iteration", *COLUMNS, "map50", "map75", "map"], table[0]
+    assert list(table[0]) == ["iteration", *COLUMNS, *EVALUATED], table[0]
     assert [int(row["iteration"]) for row in table] == sorted(rows)
     for row in table:
-        for name in (*COLUMNS, "map50"):
+        for name in (*COLUMNS, "map50", "ap50/red"):
             expected = rows[int(row["iteration"])].get(name)
             assert row[name] == "" if expected is None else float(row[name]) == expected, (name, row)
 
@@ -57,7 +60,7 @@ def check_tensorboard(folder, rows):
     assert done.returncode == 0, done.stderr
     board = EventAccumulator(str(folder / "board"), size_guidance={"scalars": 0})
     board.Reload()
-    for name in (*COLUMNS, "map50"):
+    for name in (*COLUMNS, "map50", "ap50/red"):
         read = {event.step: event.value for event in board.Scalars(name)}
         assert set(read) == {i for i, row in rows.items() if row.get(name) is not None}, (name, read)
         for i, value in read.items():
@@ -86,7 +89,7 @@ def main():
         assert [row["iteration"] for row in table] == ["1", "2", "3", "4", "5"]
         assert table[3]["loss"] == "0.5" and "map50" not in table[3]  # iteration 6 had it
         (folder / "other").write_text("a line\n")
-        (folder / "part").write_text('{"iteration": 1, "evaluation": {"map50": 1}}\n')
+        (folder / "part").write_text('{"iteration": 1, "evaluation": 1}\n')
         for args, said in ((("other", "--csv", "x"), "other:1: no line of an amp_log"),
                            (("part", "--csv", "x"), "part:1: no line of an amp_log"),
                            (("none", "--csv", "x"), "none"), (("log",), "nothing to write")):
