@@ -102,6 +102,28 @@ def check_patience(root):
     assert re.findall(r"(?m)^(\d+), [\d.]+: ", done.stdout)[-1] == lines[-1][0], done.stdout[-1000:]
 
 
+def amp(folder, *words, statuses=(0,)):
+    done = subprocess.run([DARKNET, "amp", *words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode in statuses, (words, done.returncode, done.stderr[-3000:])
+    return done
+
+
+def check_tools(folder):
+    """They load and look at images as `classifier train` does."""
+    found = json.loads(amp(folder, "check", "c.data", "net.cfg", "--json", statuses=(0, 2)).stdout)
+    assert [layer["type"] for layer in found["layers"]][-1] == "softmax", found
+    found = json.loads(amp(folder, "lr-find", "c.data", "net.cfg", "--json").stdout)
+    assert 1e-6 < found["learning_rate"] < 1, found["learning_rate"]
+    found = json.loads(amp(folder, "profile", "net.cfg", "c.data", "--json").stdout)
+    assert found["loading"]["images"] > 0, found["loading"]
+    listed = (folder / "train.txt").read_text()
+    (folder / "train.txt").write_text(listed + str(folder / "none.png") + "\n")
+    for words in (("check", "c.data", "net.cfg"), ("lr-find", "c.data", "net.cfg"), ("profile", "net.cfg", "c.data")):
+        said = amp(folder, *words, statuses=(1,)).stderr
+        assert "none.png" in said, (words, said[-2000:])
+    (folder / "train.txt").write_text(listed)
+
+
 def check_refused(folder):
     """Before the first iteration, with the file's name."""
     train = ("train", "c.data", "net.cfg")
@@ -137,6 +159,7 @@ def main():
         folder, lines = check_training(Path(scratch))
         check_going_on(folder, lines)
         check_patience(Path(scratch))
+        check_tools(make(Path(scratch) / "tools", 90))
         check_refused(folder)
 
 
