@@ -75,11 +75,11 @@ def read_run(run):
 def read_maps(run, problems):
     measured = run.measured()
     if measured is None:
-        problems.append("its mAP was not measured yet; left out")
+        problems.append(f"its {run.task.title} was not measured yet; left out")
         return None
     if measured["settings"]["images"] != run.images or any(
-            measured[key] is None for key in ("map50", "map75", "map")):
-        problems.append("its map.json is of other images or has no mAP; left out")
+            measured[key] is None for key in run.task.metrics):
+        problems.append(f"its map.json is of other images or has no {run.task.title}; left out")
         return None
     return measured
 
@@ -150,7 +150,7 @@ def describe_run(found, batch, goal, metric):
     return {
         "name": run.name, "variant": run.variant.name, "seed": run.seed,
         "iterations": max(output, default=0), "finished": bool(found["state"].get("finished")),
-        "maps": {key: found["maps"][key] for key in ("map50", "map75", "map")}
+        "maps": {key: found["maps"][key] for key in run.task.metrics}
         if found["maps"] else None,
         "curves": {
             "loss": numerics.thin(losses), "loss_scale": numerics.steps(log.series("loss_scale")),
@@ -310,7 +310,7 @@ def collect(planned, inputs, program, about):
         "format": FORMAT, "metric": about["metrics"][about["metric"]],
         "verdicts": judge(variants, base, about),
         "settings": {
-            "cfg": about["cfg"], "data": about["data"], "metric": about["metric"],
+            "cfg": about["cfg"], "data": about["data"], "metric": about["metric"], "measured": about["title"],
             "margin": about["margin"], "confidence": paired.CONFIDENCE,
             "weights": inputs["weights"].name if inputs["weights"] else None,
             "iterations": planned[0].iterations, "batch": batch, "images": images,
@@ -414,7 +414,7 @@ def table_rows(found, metrics):
         ("images per second", cost_cells(variants, "images_per_second", 1)),
         ("seconds per iteration, median", cost_cells(variants, "seconds_per_iteration", 3)),
         ("10 % to 90 % of them", spread_cells(variants)),
-        ("time to FP32's last mAP", time_cells(variants)),
+        (f"time to FP32's last {found['settings']['measured']}", time_cells(variants)),
         ("peak memory, host", cost_cells(variants, "peak_memory_mb", 0, " MiB")),
         ("peak memory, device", cost_cells(variants, "device_memory_mb", 0, " MiB")),
         ("passes redone / steps skipped",

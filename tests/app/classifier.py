@@ -113,7 +113,7 @@ def check_tools(folder):
     found = json.loads(amp(folder, "check", "c.data", "net.cfg", "--json", statuses=(0, 2)).stdout)
     assert [layer["type"] for layer in found["layers"]][-1] == "softmax", found
     found = json.loads(amp(folder, "lr-find", "c.data", "net.cfg", "--json").stdout)
-    assert 1e-6 < found["learning_rate"] < 1, found["learning_rate"]
+    assert 1e-6 < found["suggested_rate"] < 1, found["suggested_rate"]
     found = json.loads(amp(folder, "profile", "net.cfg", "c.data", "--json").stdout)
     assert found["loading"]["images"] > 0, found["loading"]
     listed = (folder / "train.txt").read_text()

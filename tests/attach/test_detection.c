@@ -411,6 +411,8 @@ AMP_TEST(the_keys_choose_the_loader)
     REQUIRE(l);
     CHECK(l->reduces && l->cache);
     args.type = CLASSIFICATION_DATA;
+    CHECK(amp_loader_choose(&s, &args) == l);
+    args.type = REGRESSION_DATA;
     CHECK(!amp_loader_choose(&s, &args));
     CHECK_INT(amp_loader_threads(NULL, &args), 64);
     s.options.loader_threads = 70;
