@@ -274,7 +274,7 @@ struct amp_map_means amp_ap_outcomes_means(struct amp_ap_outcomes *o, const int 
         with_truths++;
         for (int t = 0; t < MEANS_IOUS; t++) {
             struct amp_class_ap ap = amp_ap_integrate(o->outcomes[t] + set->first_prediction[k],
-                                               o->counted[t][k], draws, o->truths[k], NULL);
+                                                      o->counted[t][k], draws, o->truths[k], NULL);
             if (t == 0) sum.map50 += ap.area;
             if (t == 1) sum.map75 += ap.area;
             if (t >= 2) sum.map += ap.coco / AMP_COCO_IOUS;

@@ -264,8 +264,9 @@ static int watch(const struct amp_darknet_line *l)
                                     .chart = amp_darknet_option(l, "-chart")};
     if ((every || patience) && !words.map)
         return amp_complain("-topk_every and -patience have no effect without -topk");
-    if (patience && amp_launch_read(getenv).size > 1)
-        return amp_complain("-patience is for one process; leave it out");
+    struct amp_launch launch = amp_launch_read(getenv);
+    if (patience && launch.size > 1)
+        return launch.rank ? -1 : amp_complain("-patience is for one process; leave it out");
     if ((words.map || words.chart) && gpus && strchr(gpus, ','))
         return amp_complain("-topk and -chart are for one GPU; leave out either them or -gpus");
     return amp_watch_training(&words, &amp_measure_top, l->argc, l->argv);
@@ -283,7 +284,7 @@ int amp_command_darknet(int argc, char **argv, int first, int second)
     if (amp_darknet_read(&l, argc, argv, first, second)) return 1;
     if (!amp_darknet_check(&l)) return 1;
     if (!strcmp(l.command->options, CLASSIFY WATCH) && watch(&l)) {
-        fputs("nothing was trained\n", stderr);
+        if (!amp_launch_read(getenv).rank) fputs("nothing was trained\n", stderr);
         return 1;
     }
     amp_refuse_bad_images(1);

@@ -224,8 +224,8 @@ static void write_bootstrap(struct amp_json *j, const struct amp_bootstrap *boot
 
 /* All digits: comparisons of two JSON files must not see rounding. */
 void amp_map_write_object(FILE *out, const struct amp_map_settings *settings,
-                         const struct amp_eval_set *set, const struct amp_map_result *result,
-                         const struct amp_bootstrap *bootstrap, const struct amp_counts *counts)
+                          const struct amp_eval_set *set, const struct amp_map_result *result,
+                          const struct amp_bootstrap *bootstrap, const struct amp_counts *counts)
 {
     struct amp_json j = {.out = out, .digits = AMP_JSON_EXACT};
     amp_json_begin(&j, NULL, '{');
