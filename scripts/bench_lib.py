@@ -348,7 +348,7 @@ def rates(network, batch, device, seconds, measured=None):
 # ---- other programs' output ----
 
 DARKNET_ITERATION = re.compile(
-    r"^\s*(?P<iteration>\d+): (?P<loss>\S+), (?P<average>\S+) avg(?: loss)?, \S+ rate, "
+    r"^\s*(?P<iteration>\d+)(?:, [\d.]+)?: (?P<loss>\S+), (?P<average>\S+) avg(?: loss)?, \S+ rate, "
     r"(?P<seconds>[\d.]+) seconds, (?P<images>\d+) images", re.MULTILINE)
 LOADED = re.compile(r"^Loaded: ([\d.]+) seconds", re.MULTILINE)
 

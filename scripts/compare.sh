@@ -1,6 +1,7 @@
 #!/bin/bash
 # Is mixed precision as accurate as FP32 on your data, and what does it gain? Trains pairs of runs that differ in
-# the precision only (same initial weights, images and augmentation) and writes a page about them.
+# the precision only (same initial weights, images and augmentation) and writes a page about them. CFG is a
+# detector's or a classifier's.
 #
 #   scripts/compare.sh DATA CFG [WEIGHTS] [options]
 #
@@ -19,9 +20,10 @@
 #   --stock              compare stock Darknet's own code too, with one seed; not for cfgs of AlexeyAB's rules
 #   --stock-seeds N      the same with N seeds
 #   --margin X           differences up to X count as equal (default: 0.01, one point of mAP)
-#   --metric NAME        metric of the verdict: map50 (default), map75, map (COCO's, [.5:.95])
-#   --map-every N        measure mAP every N iterations (default: a tenth of them); 0: not during training
-#   --samples N          show detections on N validation images (default: 3)
+#   --metric NAME        metric of the verdict: map50 (default), map75, map (COCO's, [.5:.95]); of a classifier
+#                        top1 (default), top5
+#   --map-every N        measure it every N iterations (default: a tenth of them); 0: not during training
+#   --samples N          show a detector's boxes on N validation images (default: 3)
 #   --out DIR            folder for runs and results (default: out/compare)
 #   --report-only        train nothing; report on the runs in --out
 #   --gpu N              number of the GPU; -1: none

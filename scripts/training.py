@@ -41,21 +41,21 @@ def the_only(folder, pattern):
     return found[0] if found else None
 
 
-def read_data_file(data, base):
-    """(train list, valid list, names file) of a data file, whose relative paths begin at base."""
+def read_data_file(data, base, names="names"):
+    """(train list, valid list, names file) of a data file, whose relative paths begin at base. names: its key."""
     lines = [line for line in read_lines(data) if line[0] not in "#;"]
     keys = dict("".join(line.split()).split("=", 1) for line in lines if "=" in line)
-    missing = {"train", "valid", "names"} - keys.keys()
+    missing = {"train", "valid", names} - keys.keys()
     if missing:
         raise BenchError(f"{data}: no {', '.join(sorted(missing))}")
-    return tuple(base / keys[key] for key in ("train", "valid", "names"))
+    return tuple(base / keys[key] for key in ("train", "valid", names))
 
 
-def find_set(folder):
-    """(train list, valid list, names file) of a folder that holds a set."""
+def find_set(folder, names="names"):
+    """(train list, valid list, names file) of a folder that holds a set. names: a data file's key."""
     data = the_only(folder, "*.data")
     if data is not None:
-        return read_data_file(data, folder)
+        return read_data_file(data, folder, names)
     names = the_only(folder, "*.names")
     if names is None:
         raise BenchError(f"{folder} holds neither a *.data nor a *.names file")

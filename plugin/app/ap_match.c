@@ -10,7 +10,7 @@
 
 /* IoU of two boxes, 0 if they do not overlap. Same operations in the same order as pycocotools'
  * bbIou, so that both round alike. */
-static double box_iou(struct amp_box a, struct amp_box b)
+double amp_box_iou(struct amp_box a, struct amp_box b)
 {
     double width = fmin(a.width + a.left, b.width + b.left) - fmax(a.left, b.left);
     if (width <= 0) return 0;
@@ -35,8 +35,8 @@ static size_t find_image(const struct amp_placed_truth *truths, size_t n, int im
     return low;
 }
 
-double amp_ap_match(const struct amp_prediction *p, const struct amp_placed_truth *truths, size_t n,
-                    enum amp_match_rule rule, double iou, unsigned char *taken)
+size_t amp_ap_match(const struct amp_prediction *p, const struct amp_placed_truth *truths, size_t n,
+                    enum amp_match_rule rule, double iou, unsigned char *taken, double *overlap)
 {
     bool coco = rule == AMP_MATCH_COCO;
     /* COCO starts at the threshold (min with 1 - 1e-10, as evaluateImg does), the others at no
@@ -45,17 +45,19 @@ double amp_ap_match(const struct amp_prediction *p, const struct amp_placed_trut
     size_t best_at = n;
     for (size_t i = find_image(truths, n, p->image); i < n && truths[i].t.image == p->image; i++) {
         if (coco && taken[i]) continue;
-        double overlap = box_iou(p->box, truths[i].t.box);
-        if (coco ? overlap >= best : overlap > best) {
-            best = overlap;
+        double of_this = amp_box_iou(p->box, truths[i].t.box);
+        if (coco ? of_this >= best : of_this > best) {
+            best = of_this;
             best_at = i;
         }
     }
-    if (best_at == n || taken[best_at]) return 0;
-    if (rule == AMP_MATCH_VOC && best < iou) return 0;
-    if (rule == AMP_MATCH_FORK && best <= iou) return 0;
+    *overlap = 0;
+    if (best_at == n || taken[best_at]) return n;
+    if (rule == AMP_MATCH_VOC && best < iou) return n;
+    if (rule == AMP_MATCH_FORK && best <= iou) return n;
     taken[best_at] = 1;
-    return best;
+    *overlap = best;
+    return best_at;
 }
 
 size_t amp_ap_match_class(const struct amp_ap_set *set, int class_id, enum amp_match_rule rule,
@@ -68,6 +70,7 @@ size_t amp_ap_match_class(const struct amp_ap_set *set, int class_id, enum amp_m
     const struct amp_placed_truth *truths = set->truths + set->first_truth[class_id];
     size_t n_truths = amp_ap_count_truths(set, class_id);
     size_t counted = 0;
+    double overlap;
     /* seen is cleared only for images that this class has: sets with many images and classes stay
      * fast. */
     memset(scratch->taken, 0, n_truths);
@@ -76,7 +79,8 @@ size_t amp_ap_match_class(const struct amp_ap_set *set, int class_id, enum amp_m
     for (size_t i = 0; i < n; i++) {
         const struct amp_prediction *p = &predictions[i].p;
         if (rule == AMP_MATCH_COCO && ++scratch->seen[p->image] > AMP_COCO_MAX_DETECTIONS) continue;
-        bool hit = amp_ap_match(p, truths, n_truths, rule, iou, scratch->taken) > 0;
+        bool hit =
+            amp_ap_match(p, truths, n_truths, rule, iou, scratch->taken, &overlap) < n_truths;
         outcomes[counted++] = (struct amp_ap_outcome){p->image, hit};
     }
     return counted;
@@ -87,6 +91,7 @@ void amp_ap_scratch_free(struct amp_ap_scratch *scratch)
     free(scratch->outcomes);
     free(scratch->taken);
     free(scratch->seen);
+    *scratch = (struct amp_ap_scratch){0};
 }
 
 int amp_ap_scratch_make(const struct amp_ap_set *set, struct amp_ap_scratch *scratch, char *err,

@@ -15,7 +15,7 @@
 #include "plugin/core/read/text.h"
 
 /* FIRST_KEY is above every character: argp takes a smaller key for a letter. */
-enum { MOST_OPTIONS = 16, FIRST_KEY = 1000, FILES = 3 };
+enum { MOST_OPTIONS = 16, FIRST_KEY = 1000 };
 
 /* ---- values ---- */
 
@@ -70,7 +70,7 @@ static void take_option(const struct amp_argument *a, char *text, struct argp_st
 static void take_file(const struct amp_command_line *line, char *word, struct argp_state *state)
 {
     unsigned i = state->arg_num;
-    if (i >= FILES || !line->file[i]) argp_error(state, "unexpected word \"%s\"", word);
+    if (i >= AMP_MOST_FILES || !line->file[i]) argp_error(state, "unexpected word \"%s\"", word);
     *line->file[i] = word;
 }
 

@@ -35,12 +35,11 @@ static size_t count_image(const int *draws, int image)
     return draws ? (size_t)draws[image] : 1;
 }
 
-/* The three areas from the outcomes of n predictions by falling score, each as often as its image
- * was drawn. Walks from the right, so that the best precision so far IS the monotone curve; a
- * recall point lies on the first prediction that reaches it. Copies of a prediction stand side by
- * side: precision is highest after the last copy of a hit. */
-static struct amp_class_ap integrate(const struct amp_ap_outcome *outcomes, size_t n,
-                                     const int *draws, size_t truths)
+/* Walks from the right, so that the best precision so far IS the monotone curve; a recall point
+ * lies on the first prediction that reaches it. Copies of a prediction stand side by side:
+ * precision is highest after the last copy of a hit. */
+struct amp_class_ap amp_ap_integrate(const struct amp_ap_outcome *outcomes, size_t n,
+                                     const int *draws, size_t truths, double *precisions)
 {
     const double coco_epsilon = 0x1p-52; /* COCOeval adds it to the denominator */
     double best = 0, best_coco = 0;
@@ -55,8 +54,8 @@ static struct amp_class_ap integrate(const struct amp_ap_outcome *outcomes, size
     /* Points above the recall that was reached at all contribute 0. */
     while (!reaches_tenth(hits, truths, tenth))
         tenth--;
-    while (!reaches_hundredth(hits, truths, hundredth))
-        hundredth--;
+    for (; !reaches_hundredth(hits, truths, hundredth); hundredth--)
+        if (precisions) precisions[hundredth] = 0;
     for (size_t i = n; i-- > 0;) {
         size_t copies = count_image(draws, outcomes[i].image);
         if (copies == 0) continue;
@@ -70,20 +69,29 @@ static struct amp_class_ap integrate(const struct amp_ap_outcome *outcomes, size
         for (; tenth >= 0 && (seen == 0 || !reaches_tenth(hits, truths, tenth)); tenth--)
             sum.eleven_point += best;
         for (; hundredth >= 0 && (seen == 0 || !reaches_hundredth(hits, truths, hundredth));
-             --hundredth)
+             --hundredth) {
             sum.coco += best_coco;
+            if (precisions) precisions[hundredth] = best;
+        }
     }
+    /* Recall 0 where there is no prediction at all. */
+    for (; precisions && hundredth >= 0; hundredth--)
+        precisions[hundredth] = 0;
     return (struct amp_class_ap){sum.area / (double)truths, sum.eleven_point / 11, sum.coco / 101};
+}
+
+int amp_ap_check_iou(double iou, char *err, size_t err_size)
+{
+    if (iou > 0 && iou <= 1) return 0;
+    snprintf(err, err_size, "IoU threshold %g: must be above 0 and at most 1", iou);
+    return -1;
 }
 
 int amp_ap_set_measure(const struct amp_ap_set *set, enum amp_match_rule rule, double iou,
                        struct amp_class_ap *per_class, char *err, size_t err_size)
 {
-    if (!(iou > 0 && iou <= 1)) {
-        snprintf(err, err_size, "IoU threshold %g: must be above 0 and at most 1", iou);
-        return -1;
-    }
     struct amp_ap_scratch scratch;
+    if (amp_ap_check_iou(iou, err, err_size)) return -1;
     if (amp_ap_scratch_make(set, &scratch, err, err_size)) return -1;
     for (int k = 0; k < set->n_classes; k++) {
         size_t truths = amp_ap_count_truths(set, k);
@@ -92,7 +100,7 @@ int amp_ap_set_measure(const struct amp_ap_set *set, enum amp_match_rule rule, d
             continue;
         }
         size_t n = amp_ap_match_class(set, k, rule, iou, &scratch, scratch.outcomes);
-        per_class[k] = integrate(scratch.outcomes, n, NULL, truths);
+        per_class[k] = amp_ap_integrate(scratch.outcomes, n, NULL, truths, NULL);
     }
     amp_ap_scratch_free(&scratch);
     return 0;
@@ -265,8 +273,8 @@ struct amp_map_means amp_ap_outcomes_means(struct amp_ap_outcomes *o, const int 
         if (o->truths[k] == 0) continue;
         with_truths++;
         for (int t = 0; t < MEANS_IOUS; t++) {
-            struct amp_class_ap ap = integrate(o->outcomes[t] + set->first_prediction[k],
-                                               o->counted[t][k], draws, o->truths[k]);
+            struct amp_class_ap ap = amp_ap_integrate(o->outcomes[t] + set->first_prediction[k],
+                                                      o->counted[t][k], draws, o->truths[k], NULL);
             if (t == 0) sum.map50 += ap.area;
             if (t == 1) sum.map75 += ap.area;
             if (t >= 2) sum.map += ap.coco / AMP_COCO_IOUS;

@@ -20,7 +20,7 @@
  *                   threshold. Only the AMP_COCO_MAX_DETECTIONS best predictions per image and
  *                   class take part (maxDets 100); area = all.
  *   AMP_MATCH_FORK  AlexeyAB's Darknet, `detector map`: as VOC, but the IoU must be above the
- *                   threshold. Its other numbers are in fork_map.h.
+ *                   threshold. Its other numbers are in counts.h.
  *
  * Precision after each prediction = hits / predictions so far, recall = hits / truths. Precision is
  * made monotone from the right: it becomes the best precision at this or any higher recall.

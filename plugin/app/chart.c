@@ -426,9 +426,11 @@ static void write_words(FILE *f, const struct amp_chart *c, const struct amp_cha
             s->rate);
     if (isfinite(s->map50))
         fprintf(f,
-                "<text x=\"%d\" y=\"78\" class=\"map\">mAP@0.5 %.2f %%, best %.2f %% at iteration "
-                "%zu; thin: mAP@[.5:.95]</text>\n",
-                LEFT, 100 * s->map50, 100 * s->best50, s->best_iteration);
+                "<text x=\"%d\" y=\"78\" class=\"map\">%s %.2f %%, best %.2f %% at iteration %zu; "
+                "thin: "
+                "%s</text>\n",
+                LEFT, c->setup.figures[0], 100 * s->map50, 100 * s->best50, s->best_iteration,
+                c->setup.figures[1]);
 }
 
 /* Later shapes cover earlier ones: grid first, curves last. */

@@ -15,6 +15,7 @@
 
 struct amp_chart_setup {
     const char *title;
+    const char *figures[2];         /* what is measured: the thick curve, the thin one */
     size_t total;                   /* iterations of the run */
     size_t burn_in;                 /* the first of these; 0: none */
     size_t mark[AMP_CHART_MARKS];   /* iterations at which the learning rate steps */
@@ -35,7 +36,7 @@ struct amp_chart_state {
 struct amp_chart;
 
 /* goes_on: read the points that the file holds. NULL with text in err: the file exists and is not
- * one of our charts, or cannot be written. The setup is copied, its title is not. */
+ * one of our charts, or cannot be written. The setup is copied, its texts are not. */
 struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup *, bool goes_on,
                                  char *err, size_t err_size);
 void amp_chart_free(struct amp_chart *); /* for tests: a program keeps its chart to the end */

@@ -23,7 +23,7 @@ int amp_command_predict(int argc, char **argv);
 int amp_command_keys(int argc, char **argv);
 /* Times inference. Writes no file. */
 int amp_command_bench_inference(int argc, char **argv);
-/* Measures the mean average precision of a detector. */
+/* Measures what a detector finds. Writes no files but those that it is asked for. */
 int amp_command_detector_map(int argc, char **argv);
 
 /* argv as main's. Checks everything that the training needs, then hands over to Darknet's own
@@ -55,10 +55,12 @@ struct amp_argument {
     bool low_open, high_open;
 };
 
+#define AMP_MOST_FILES 4
+
 struct amp_command_line {
-    const char *files;    /* for the help: "DATA CFG [WEIGHTS]" */
-    const char *help;     /* what the command does */
-    const char **file[3]; /* where the files go, in order; NULL behind the last */
+    const char *files;                 /* for the help: "DATA CFG [WEIGHTS]" */
+    const char *help;                  /* what the command does */
+    const char **file[AMP_MOST_FILES]; /* where the files go, in order; NULL behind the last */
     int least_files;
     const struct amp_argument *options; /* the last row has no name */
 };

@@ -254,7 +254,7 @@ static int compare_batches(struct amp_comparison *c)
     double start = amp_clock_seconds();
     load_args all;
     int result = 0;
-    amp_detector_args(c->mixed, c->data, &all);
+    amp_training_args(c->mixed, c->data, &all);
     for (int k = 0; k < BATCHES && !result; k++) {
         if (k >= LEAST_BATCHES && amp_clock_seconds() - start > enough_seconds) break;
         amp_comparison_tell(c, "comparing batch %d of %d", k + 1, BATCHES);

@@ -349,6 +349,7 @@ static bool check_training(const struct amp_darknet_line *line, char *err, size_
                                                 : amp_darknet_file(line, "MOVES"),
                                     .folder = folder ? folder : OF_THE_AUTHOR,
                                     .clear = amp_darknet_option(line, "-clear"),
+                                    .measures = amp_darknet_option(line, "-topk"),
                                     .tokenized = amp_darknet_option(line, "-tokenized"),
                                     .on_gpu = on_gpu && !amp_darknet_option(line, "-nogpu")};
     /* Of several processes the others wait for the first when they make their network. */

@@ -7,10 +7,14 @@
 #include "darknet_commands.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "amp.h"
+#include "measuring.h"
+#include "watch.h"
 #include "plugin/core/read/text.h"
+#include "plugin/spread/launcher.h"
 
 int darknet_main(int argc, char **argv);
 
@@ -28,7 +32,9 @@ int darknet_main(int argc, char **argv);
     "range=P norm=N rounds=N iters=N octaves=P zoom=G rate=F thresh=F rotate=F momentum=F "        \
     "lambda=F prefix= "                                                                            \
     "reconstruct smooth=N"
-#define SAVES " backup=" /* a word of ours: where Darknet has a fixed folder */
+/* Words of ours: */
+#define SAVES " backup=" /* where Darknet has a fixed folder */
+#define WATCH " topk topk_every=P patience=P chart="
 
 #define CIFAR      "data/cifar/cifar-10-batches-bin/"
 #define CIFAR_TEST CIFAR "test_batch.bin"
@@ -70,7 +76,7 @@ static const struct amp_darknet_command table[] = {
     {{"detector", "map"}, "DATA CFG WEIGHTS", .options = DETECTOR},
     {{"detect", NULL}, "CFG [WEIGHTS] [IMAGE]", "thresh=F out= fullscreen", .takes = NAMES,
      .data = "cfg/coco.data", .hint = "`darknet detector test DATA CFG WEIGHTS` takes another"},
-    {{"classifier", "train"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TRAINS},
+    {{"classifier", "train"}, "DATA CFG [WEIGHTS]", CLASSIFY WATCH, .takes = TRAINS},
     {{"classifier", "predict"}, "DATA CFG [WEIGHTS] [IMAGE]", CLASSIFY, .takes = OUTPUTS},
     {{"classifier", "try"}, "DATA CFG WEIGHTS IMAGE LAYER", CLASSIFY, .takes = OUTPUTS},
     {{"classifier", "fout"}, "DATA CFG WEIGHTS LIST", .options = CLASSIFY},
@@ -242,6 +248,27 @@ static bool asks_for_help(int argc, char **argv)
     return false;
 }
 
+/* `classifier train` with words of ours. */
+static int watch(const struct amp_darknet_line *l)
+{
+    const char *every = amp_darknet_option(l, "-topk_every"),
+               *gpus = amp_darknet_option(l, "-gpus");
+    const char *patience = amp_darknet_option(l, "-patience");
+    struct amp_train_words words = {.data = amp_darknet_file(l, "DATA"),
+                                    .cfg = amp_darknet_file(l, "CFG"),
+                                    .weights = amp_darknet_file(l, "WEIGHTS"),
+                                    .clear = amp_darknet_option(l, "-clear"),
+                                    .map = amp_darknet_option(l, "-topk"),
+                                    .map_every = every ? atoi(every) : 0,
+                                    .patience = patience ? atoi(patience) : 0,
+                                    .chart = amp_darknet_option(l, "-chart")};
+    if ((every || patience) && !words.map)
+        return amp_complain("-topk_every and -patience have no effect without -topk");
+    if ((words.map || words.chart) && gpus && strchr(gpus, ','))
+        return amp_complain("-topk and -chart are for one GPU; leave out either them or -gpus");
+    return amp_watch_training(&words, &amp_measure_top, l->argc, l->argv);
+}
+
 int amp_command_darknet(int argc, char **argv, int first, int second)
 {
     const char *one = argv[first], *two = second < argc ? argv[second] : "";
@@ -253,6 +280,10 @@ int amp_command_darknet(int argc, char **argv, int first, int second)
     }
     if (amp_darknet_read(&l, argc, argv, first, second)) return 1;
     if (!amp_darknet_check(&l)) return 1;
+    if (!strcmp(l.command->options, CLASSIFY WATCH) && watch(&l)) {
+        if (!amp_launch_read(getenv).rank) fputs("nothing was trained\n", stderr);
+        return 1;
+    }
     amp_refuse_bad_images(1);
     return darknet_main(l.argc, l.argv); /* Darknet keeps pointers into it */
 }

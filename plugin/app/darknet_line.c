@@ -115,8 +115,16 @@ static int refuse_option(const struct amp_darknet_command *c, const char *word, 
     return -1;
 }
 
-/* Places of the words that follow the command's own: files, and options with their values. -backup
- * is ours, so Darknet does not see it. */
+/* Words of ours, which Darknet does not see. */
+static bool is_ours(const char *option)
+{
+    static const char *const ours[] = {"-backup", "-topk", "-topk_every", "-patience", "-chart"};
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (!strcmp(option, ours[i])) return true;
+    return false;
+}
+
+/* Places of the words that follow the command's own: files, and options with their values. */
 static int sort_words(struct amp_darknet_line *l, char **all, int argc, int first, int second)
 {
     int options = 0;
@@ -125,7 +133,7 @@ static int sort_words(struct amp_darknet_line *l, char **all, int argc, int firs
         int width = of_main ? (all[i][1] == 'i') + 1 : width_of(l->command, all[i]);
         if (i + width > argc) return refuse_option(l->command, all[i], "no value after ");
         if (width == 2 && check_value(l->command, all[i], all[i + 1])) return -1;
-        bool ours = width && !strcmp(all[i], "-backup");
+        bool ours = width && is_ours(all[i]);
         for (int j = 0; j < (width ? width : 1) && !ours; j++)
             l->argv[l->argc++] = all[i + j];
         if (width) {

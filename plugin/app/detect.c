@@ -1,136 +1,34 @@
-/* Decides how an image becomes rows of detections: loaded, resized, run and suppressed as Darknet's
- * `detector valid` does. It must not know what average precision is; amp_detect_ap only hands both
- * sides over.
- *
- * As many threads as there are cores load ahead, since decoding takes longer than a small network.
- * JPEGs go from bytes to input in one pass (plugin/images/), what that cannot read through Darknet.
+/* Decides how an image becomes rows of detections: run and suppressed as Darknet's `detector valid`
+ * does. It must not know what average precision is (amp_detect_ap only hands both sides over), nor
+ * how images are loaded (images_ahead.c).
  */
 #define _GNU_SOURCE
 
 #include "detect.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "amp_observe.h"
-#include "plugin/core/host.h"
-#include "plugin/core/read/text.h"
-#include "plugin/images/place.h"
-
-/* From Darknet's stb_image: true if this file has an image header that can be read; sets its
- * size. */
-int stbi_info(const char *path, int *width, int *height, int *channels);
+#include "images_ahead.h"
 
 static bool is_head(layer l)
 {
     return l.type == YOLO || l.type == REGION || l.type == DETECTION;
 }
 
-static bool is_stretched(const network *net)
+static enum amp_fit fit_of(const network *net)
 {
-    return net->layers[net->n - 1].type == DETECTION || amp_stretches(net);
+    bool stretched = net->layers[net->n - 1].type == DETECTION || amp_stretches(net);
+    return stretched ? AMP_FIT_STRETCH : AMP_FIT_LETTERBOX;
 }
 
 const char *amp_detect_resize(const network *net)
 {
-    return is_stretched(net) ? "stretched" : "letterboxed";
-}
-
-/* ---- images, loaded ahead ---- */
-
-enum { MOST_LOADERS = 64 };
-
-struct loader {
-    pthread_t thread;
-    bool started;
-    const network *net;
-    char *path;
-    struct amp_jpeg_memory memory;
-    image original; /* without data if Darknet has not read it */
-    image resized;
-};
-
-static int count_loaders(void)
-{
-    int n = amp_cores();
-    return n < MOST_LOADERS ? n : MOST_LOADERS;
-}
-
-/* In the middle of the input as letterbox_image has it, or all over it. */
-static struct amp_placement place_in(const network *net, int w, int h)
-{
-    struct amp_placement p = {.canvas_w = net->w,
-                              .canvas_h = net->h,
-                              .w = net->w,
-                              .h = net->h,
-                              .sampling = amp_maps_as_fork(net) ? AMP_SAMPLE_AS_RESIZE_IMAGE_ENDS
-                                                                : AMP_SAMPLE_AS_RESIZE_IMAGE};
-    if (is_stretched(net)) return p;
-    if ((float)net->w / (float)w < (float)net->h / (float)h)
-        p.h = h * net->w / w;
-    else
-        p.w = w * net->h / h;
-    p.left = (net->w - p.w) / 2;
-    p.top = (net->h - p.h) / 2;
-    return p;
-}
-
-static bool load_jpeg(struct loader *l)
-{
-    const struct amp_pixels *pixels = amp_jpeg_read(l->path, 0, &l->memory);
-    if (!pixels) return false;
-    struct amp_placement p = place_in(l->net, pixels->w, pixels->h);
-    l->original = (image){.w = pixels->w, .h = pixels->h, .c = 3};
-    l->resized = make_image(l->net->w, l->net->h, 3);
-    amp_image_tell_if_cut(l->path);
-    if (amp_place(pixels, &p, l->resized.data)) return true;
-    free_image(l->resized);
-    return false;
-}
-
-static void *load(void *argument)
-{
-    struct loader *l = argument;
-    if (load_jpeg(l)) return NULL;
-    l->original = load_image_color(l->path, 0, 0);
-    l->resized = is_stretched(l->net) ? resize_image(l->original, l->net->w, l->net->h)
-                                      : letterbox_image(l->original, l->net->w, l->net->h);
-    return NULL;
-}
-
-/* If no thread can be started, this one loads. */
-static void start_loading(struct loader *l, const network *net, char *path)
-{
-    l->net = net;
-    l->path = path;
-    l->started = !pthread_create(&l->thread, NULL, load, l);
-    if (!l->started) load(l);
-}
-
-static void finish_loading(const struct loader *l)
-{
-    if (l->started) pthread_join(l->thread, NULL);
-}
-
-/* Darknet gives a black image of 10 x 10 for a file that it cannot decode. A real image of 10 x 10
- * may be black too, so the file's header decides. */
-bool amp_detect_is_decoded(image im, const char *path)
-{
-    if (im.w != 10 || im.h != 10 || !im.data) return true;
-    for (int i = 0; i < im.w * im.h * im.c; i++) {
-        if (im.data[i] != 0) return true;
-    }
-    int w = 0, h = 0, c = 0;
-    return stbi_info(path, &w, &h, &c) && w == 10 && h == 10;
-}
-
-static void free_images(struct loader *loader)
-{
-    free_image(loader->original);
-    free_image(loader->resized);
+    return fit_of(net) == AMP_FIT_STRETCH ? "stretched" : "letterboxed";
 }
 
 /* ---- detections ---- */
@@ -201,51 +99,29 @@ static int collect(network *net, const struct amp_eval_set *set, int image_index
     return failed;
 }
 
-/* Runs the network on one loaded image. After the first image that cannot be decoded the result is
- * lost; the others are then only loaded, so that all bad ones are named at once. */
-static int evaluate_image(network *net, const struct amp_eval_set *set, int i,
-                          const struct loader *loader, float thresh, float nms, int *undecoded,
-                          struct amp_detections *detections)
+/* What the images of a run come to. */
+struct run {
+    network *net;
+    const struct amp_eval_set *set;
+    float thresh, nms;
+    struct amp_detections *detections;
+};
+
+static int evaluate_image(void *user, int i, const struct amp_loaded_image *loaded)
 {
-    const char *path = set->images.line[i];
-    if (!amp_detect_is_decoded(loader->original, path)) {
-        fprintf(stderr, "error: %s: cannot be decoded as an image\n", path);
-        ++*undecoded;
-    }
-    if (*undecoded) return 0;
-    network_predict(net, loader->resized.data);
-    if (check_outputs(net, path)) return -1;
-    return collect(net, set, i, loader->original, thresh, nms, detections);
+    const struct run *r = user;
+    network_predict(r->net, loaded->resized.data);
+    if (check_outputs(r->net, r->set->images.line[i])) return -1;
+    return collect(r->net, r->set, i, loaded->original, r->thresh, r->nms, r->detections);
 }
 
-int amp_detect_run(network *net, const struct amp_eval_set *set, struct amp_detect_images images,
+int amp_detect_run(network *net, const struct amp_eval_set *set, struct amp_image_range images,
                    float thresh, float nms, bool progress, struct amp_detections *detections)
 {
-    struct loader loaders[MOST_LOADERS] = {0};
-    struct amp_progress shown;
-    int n = images.end, ahead = count_loaders();
-    int started = images.first, done = images.first, undecoded = 0, failed = 0;
+    struct run r = {net, set, thresh, nms, detections};
     /* network_predict takes one image. */
     set_batch_network(net, 1);
-    if (progress) amp_progress_start(&shown, stderr, "evaluating", (size_t)(n - done));
-    while (done < n && !failed) {
-        for (; started < n && started < done + ahead; started++)
-            start_loading(&loaders[started % ahead], net, set->images.line[started]);
-        struct loader *loader = &loaders[done % ahead];
-        finish_loading(loader);
-        failed = evaluate_image(net, set, done, loader, thresh, nms, &undecoded, detections);
-        free_images(loader);
-        done++;
-        if (progress) amp_progress_update(&shown, (size_t)(done - images.first));
-    }
-    /* After a failure: threads still write into loaders[], which is on this stack. */
-    for (; done < started; done++) {
-        finish_loading(&loaders[done % ahead]);
-        free_images(&loaders[done % ahead]);
-    }
-    for (int i = 0; i < ahead; i++)
-        amp_jpeg_free(&loaders[i].memory);
-    return failed || undecoded ? -1 : 0;
+    return amp_images_run(net, fit_of(net), set->images.line, images, progress, evaluate_image, &r);
 }
 
 static int sort_detections(const struct amp_eval_set *set, const struct amp_detections *found,
@@ -266,7 +142,7 @@ struct amp_ap_set *amp_detect_ap(network *net, const struct amp_eval_set *set, f
 {
     struct amp_detections found = {0};
     struct amp_ap_set *ap = NULL;
-    struct amp_detect_images all = {0, set->images.count};
+    struct amp_image_range all = {0, set->images.count};
     if (!amp_detect_run(net, set, all, thresh, nms, true, &found))
         sort_detections(set, &found, &ap);
     amp_detections_free(&found);
@@ -279,8 +155,8 @@ int amp_detect_ap_shared(network *net, const struct amp_eval_set *set, float thr
 {
     int processes, own = amp_process(&processes), n = set->images.count;
     struct amp_detections found = {0};
-    struct amp_detect_images share = {(int)((int64_t)n * own / processes),
-                                      (int)((int64_t)n * (own + 1) / processes)};
+    struct amp_image_range share = {(int)((int64_t)n * own / processes),
+                                    (int)((int64_t)n * (own + 1) / processes)};
     *ap = NULL;
     int failed = amp_detect_run(net, set, share, thresh, nms, own == 0, &found);
     size_t bytes = found.count * sizeof *found.rows;

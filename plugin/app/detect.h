@@ -16,6 +16,7 @@
 #include "darknet.h"
 
 #include "average_precision.h"
+#include "images_ahead.h"
 #include "map.h"
 
 struct amp_detections {
@@ -25,17 +26,14 @@ struct amp_detections {
     size_t unbounded; /* boxes that are not finite: kept as empty boxes, which match nothing */
 };
 
-/* How images are brought to the network's size: "letterboxed" or "stretched". */
+/* How images are fitted into the network: "letterboxed" or "stretched". */
 const char *amp_detect_resize(const network *net);
 
 /* thresh: objectness and class score below it are dropped; nms: IoU above which the lower of two
- * boxes of a class is dropped, 0 for none. images: the ones to run, from the first to before the
- * end. detections is zero-initialised by the caller. progress: shown on stderr. 0, or -1 after
- * naming on stderr every image that cannot be decoded, or the layer whose output is not finite. */
-struct amp_detect_images {
-    int first, end;
-};
-int amp_detect_run(network *net, const struct amp_eval_set *set, struct amp_detect_images images,
+ * boxes of a class is dropped, 0 for none. images: the ones to run. detections is zero-initialised
+ * by the caller. progress: shown on stderr. 0, or -1 after naming on stderr every image that cannot
+ * be decoded, or the layer whose output is not finite. */
+int amp_detect_run(network *net, const struct amp_eval_set *set, struct amp_image_range images,
                    float thresh, float nms, bool progress, struct amp_detections *detections);
 /* Runs the network on all images and sorts its detections beside the set's truths, for
  * amp_map_compute. NULL after telling why. */
@@ -45,8 +43,6 @@ struct amp_ap_set *amp_detect_ap(network *net, const struct amp_eval_set *set, f
  * that of one process. *ap is NULL on all but process 0. -1 on all if one of them failed. */
 int amp_detect_ap_shared(network *net, const struct amp_eval_set *set, float thresh, float nms,
                          struct amp_ap_set **ap);
-/* False if im is the black image of 10 x 10 that Darknet gives for a file that it cannot decode. */
-bool amp_detect_is_decoded(image im, const char *path);
 void amp_detections_free(struct amp_detections *detections);
 
 #endif

@@ -137,7 +137,7 @@ static int build(struct finder *f)
                               sizeof keys / sizeof *keys, f->weights);
     if (!f->net) return -1;
     amp_train_unkept(f->net);
-    amp_detector_args(f->net, f->data, &f->args);
+    amp_training_args(f->net, f->data, &f->args);
     f->args.n = f->net->batch * f->net->subdivisions;
     return 0;
 }

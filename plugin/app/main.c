@@ -69,7 +69,7 @@ static const char help[] =
     "       darknet detector train DATA CFG [WEIGHTS] [-clear] [-map] [-chart FILE.svg]\n"
     "         trains a detector; mixed_precision=1 under [net] of the cfg turns mixed precision "
     "on\n"
-    "       darknet detector map DATA CFG WEIGHTS [--json FILE]\n"
+    "       darknet detector map DATA CFG WEIGHTS [WEIGHTS] [--page FILE.html] [--json FILE]\n"
     "         mean average precision of a detector\n"
     "Each of them takes --help. All other commands are Darknet's own, as detector test, detector "
     "demo\nand classifier train. `darknet classifier` lists those of a group with their files.\n";

@@ -1,6 +1,7 @@
 /* `darknet detector map`: decides the order of checks, run and report. It must not know how mAP is
- * computed (average_precision.c) or what the table looks like (map_report.c). Everything that can
- * fail cheaply is tried before the network is built. */
+ * computed (average_precision.c), what counts as a hit (counts.c) or what tables and page look like
+ * (map_report.c, map_page.c). Everything that can fail cheaply is tried before a network is built.
+ */
 
 #include <errno.h>
 #include <stdbool.h>
@@ -13,22 +14,26 @@
 
 #include "average_precision.h"
 #include "commands.h"
+#include "counts.h"
 #include "detect.h"
-#include "fork_map.h"
 #include "map.h"
+#include "map_page.h"
 #include "measuring.h"
 
 #include "plugin/core/read/cfg.h"
 
+enum { MOST_WEIGHTS = 2 };
+
 struct command {
-    const char *data, *cfg, *weights, *json;
-    double iou, thresh, nms; /* thresh below 0: not given */
+    const char *data, *cfg, *weights[MOST_WEIGHTS], *json, *page;
+    double iou, thresh, nms;
     bool coco;
     int gpu, drawings, points;
     enum amp_dialect dialect; /* the cfg's */
 };
 
-static const double least_score = .005, counted_score = .25; /* defaults of --thresh */
+/* Detections below it are dropped: area under a curve needs low scores, but not the lowest. */
+static const double least_score = .005;
 
 /* ---- the command line ---- */
 
@@ -61,8 +66,9 @@ static int read_command_line(int argc, char **argv, struct command *c)
          .target = &c->coco},
         {.name = "thresh",
          .value = "X",
-         .help = "Drop detections below this score, 0 to below 1 (default: 0.005); with a cfg of "
-                 "AlexeyAB's rules, as there: count hits and false alarms above it (default: 0.25)",
+         .help =
+             "Count hits and false alarms above this score, 0 to below 1 (default: 0.25); AP has "
+             "those of 0.005 or more",
          .kind = AMP_ARGUMENT_NUMBER,
          .target = &c->thresh,
          .high = 1,
@@ -76,9 +82,15 @@ static int read_command_line(int argc, char **argv, struct command *c)
          .high = 1},
         {.name = "json",
          .value = "FILE",
-         .help = "Write the result as JSON too",
+         .help = "Write the result as JSON too; of one WEIGHTS",
          .kind = AMP_ARGUMENT_TEXT,
          .target = &c->json},
+        {.name = "page",
+         .value = "FILE.html",
+         .help = "Draw precision over recall, F1 over scores and what is taken for what; of two "
+                 "WEIGHTS in one picture",
+         .kind = AMP_ARGUMENT_TEXT,
+         .target = &c->page},
         {.name = "bootstrap",
          .value = "N",
          .help = "Add to it the mAPs of N drawings of as many images with replacement, the same "
@@ -89,10 +101,11 @@ static int read_command_line(int argc, char **argv, struct command *c)
         AMP_GPU_ARGUMENTS(&c->gpu),
         {.name = NULL}};
     const struct amp_command_line line = {
-        .files = "DATA CFG WEIGHTS",
-        .help = "Measures the mean average precision of a detector on the images that the data "
-                "file's valid= lists.",
-        .file = {&c->data, &c->cfg, &c->weights},
+        .files = "DATA CFG WEIGHTS [WEIGHTS]",
+        .help = "Measures on the images that the data file's valid= lists what a detector finds: "
+                "mean average precision, hits, false alarms and misses. With a second weights "
+                "file both, one after the other.",
+        .file = {&c->data, &c->cfg, &c->weights[0], &c->weights[1]},
         .least_files = 3,
         .options = options};
     amp_arguments_read(&line, argc, argv);
@@ -100,9 +113,10 @@ static int read_command_line(int argc, char **argv, struct command *c)
         fprintf(stderr, "error: --points %d: allowed: 0, 11, 101\n", c->points);
         return -1;
     }
+    if (c->json && c->weights[1])
+        return amp_complain("--json is of one weights file: leave out one of them");
     if (!c->drawings || c->json) return 0;
-    fprintf(stderr, "error: --bootstrap writes into the file of --json, which is missing\n");
-    return -1;
+    return amp_complain("--bootstrap writes into the file of --json, which is missing");
 }
 
 /* ---- by whose rules ---- */
@@ -126,118 +140,130 @@ static void read_dialect(struct command *c)
     amp_cfg_free(cfg);
 }
 
-/* The score below which detections are dropped. */
-static double dropped_below(const struct command *c)
+/* The IoU is a float, as AlexeyAB's program compares it, or that of the other columns. */
+static struct amp_counts_settings counts_settings(const struct command *c)
 {
-    return is_fork(c) || c->thresh < 0 ? least_score : c->thresh;
+    return (struct amp_counts_settings){.iou = is_fork(c) ? (double)(float)c->iou : c->iou,
+                                        .thresh = (float)c->thresh,
+                                        .points = is_fork(c) ? c->points : 0,
+                                        .rule = is_fork(c) ? AMP_MATCH_FORK : AMP_MATCH_VOC};
 }
 
-/* Floats, as the other program compares them. */
-static int compute_fork(const struct command *c, const struct amp_ap_set *ap,
-                        struct amp_fork_map *fork, char *err, size_t err_size)
-{
-    const struct amp_fork_settings s = {
-        .iou = (double)(float)c->iou,
-        .thresh = (double)(float)(c->thresh < 0 ? counted_score : c->thresh),
-        .points = c->points};
-    return is_fork(c) ? amp_fork_map_compute(ap, &s, fork, err, err_size) : 0;
-}
+/* ---- files that are written ---- */
 
-/* ---- the work ---- */
-
-/* What is reported. */
-struct measured {
-    struct amp_map_settings settings;
-    struct amp_map_result result;
-    struct amp_bootstrap bootstrap;
-    struct amp_fork_map fork; /* only by the fork's rules */
-};
-
-/* Tried before the work: an evaluation may take an hour. */
-static int check_json(const struct command *command)
+static int check_file(const char *option, const char *path)
 {
     char err[4700];
-    if (!command->json || amp_map_check_json(command->json, err, sizeof err) == 0) return 0;
+    if (!path || !amp_map_check_file(path, err, sizeof err)) return 0;
+    fprintf(stderr, "error: %s: %s\n", option, err);
+    return -1;
+}
+
+/* Tried before the work: an evaluation may take an hour. */
+static int check_files(const struct command *c)
+{
+    return check_file("--json", c->json) || check_file("--page", c->page) ? -1 : 0;
+}
+
+static int write_json(const struct command *c, const struct amp_map_report *r)
+{
+    char err[4700];
+    if (!c->json || !amp_map_write_json(c->json, &r->settings, r->set, &r->result, &r->bootstrap,
+                                        &r->counts, err, sizeof err))
+        return 0;
     fprintf(stderr, "error: --json: %s\n", err);
     return -1;
 }
 
-/* The table first: it survives a JSON file that cannot be written. */
-static int report(const struct command *command, const struct amp_eval_set *set,
-                  const struct measured *m)
+static int write_page(const struct command *c, const struct amp_map_report *reports, int n)
 {
     char err[4700];
-    amp_map_print(stdout, &m->settings, set, &m->result, command->coco);
-    if (is_fork(command)) {
+    if (!c->page || !amp_map_page_write(c->page, reports, n, err, sizeof err)) return 0;
+    fprintf(stderr, "error: --page: %s\n", err);
+    return -1;
+}
+
+/* ---- the work ---- */
+
+/* Before the files: it survives one that cannot be written. */
+static int print(const struct command *c, const struct amp_map_report *r)
+{
+    amp_map_print(stdout, &r->settings, r->set, &r->result, c->coco);
+    amp_counts_print(stdout, &r->counts, r->set);
+    if (is_fork(c)) {
         puts("\nAs AlexeyAB's Darknet counts:");
-        amp_fork_map_print(stdout, &m->fork, set);
+        amp_counts_print_fork(stdout, &r->counts, r->set);
     }
-    if (fflush(stdout)) {
-        fprintf(stderr, "error: standard output: %s\n", strerror(errno));
-        return -1;
-    }
-    if (!command->json) return 0;
-    if (amp_map_write_json(command->json, &m->settings, set, &m->result, &m->bootstrap,
-                           is_fork(command) ? &m->fork : NULL, err, sizeof err)) {
-        fprintf(stderr, "error: --json: %s\n", err);
-        return -1;
-    }
-    return 0;
+    if (!fflush(stdout)) return 0;
+    fprintf(stderr, "error: standard output: %s\n", strerror(errno));
+    return -1;
 }
 
 /* All use the same sorted set; without --bootstrap there are 0 drawings. */
-static int measure(const struct command *command, struct measured *m,
-                   const struct amp_eval_set *set, const struct amp_ap_set *ap)
+static int compute(const struct command *c, const struct amp_ap_set *ap, struct amp_map_report *r)
 {
     char err[512];
-    int failed = amp_map_compute(ap, command->iou, &m->result, err, sizeof err) ||
-                 amp_bootstrap_run(ap, set->images.count, command->drawings, &m->bootstrap, stderr,
+    struct amp_counts_settings settings = counts_settings(c);
+    int failed = amp_map_compute(ap, c->iou, &r->result, err, sizeof err) ||
+                 amp_bootstrap_run(ap, r->set->images.count, c->drawings, &r->bootstrap, stderr,
                                    err, sizeof err) ||
-                 compute_fork(command, ap, &m->fork, err, sizeof err);
-    if (failed) fprintf(stderr, "error: %s\n", err);
-    failed = failed || report(command, set, m);
-    amp_fork_map_free(&m->fork);
-    amp_bootstrap_free(&m->bootstrap);
-    amp_map_result_free(&m->result);
-    return failed ? -1 : 0;
+                 amp_counts_compute(ap, &settings, &r->counts, err, sizeof err);
+    return failed ? amp_complain(err) : 0;
 }
 
 /* Settings are collected here, where network and command are both at hand. */
-static int evaluate(const struct command *command, network *net, const struct amp_eval_set *set)
+static int measure(const struct command *c, const char *weights, struct amp_map_report *r)
 {
-    double thresh = dropped_below(command);
-    struct amp_ap_set *ap = amp_detect_ap(net, set, (float)thresh, (float)command->nms);
-    struct measured m = {.settings = {
-                             .data = command->data,
-                             .cfg = command->cfg,
-                             .weights = command->weights,
-                             .width = net->w,
-                             .height = net->h,
-                             .resize = amp_detect_resize(net),
-                             .iou = command->iou,
-                             .thresh = thresh,
-                             .nms = command->nms,
-                         }};
-    int failed = ap ? measure(command, &m, set, ap) : -1;
+    network *net = load_network((char *)c->cfg, (char *)weights, 0);
+    amp_refuse_bad_images(0); /* detect.c names all of them instead */
+    r->settings = (struct amp_map_settings){.data = c->data,
+                                            .cfg = c->cfg,
+                                            .weights = weights,
+                                            .width = net->w,
+                                            .height = net->h,
+                                            .resize = amp_detect_resize(net),
+                                            .iou = c->iou,
+                                            .thresh = least_score,
+                                            .nms = c->nms};
+    struct amp_ap_set *ap = amp_detect_ap(net, r->set, (float)least_score, (float)c->nms);
+    int failed = !ap || compute(c, ap, r);
     amp_ap_set_free(ap);
-    return failed;
+    free_network(net);
+    return failed || print(c, r) || write_json(c, r) ? -1 : 0;
+}
+
+/* One network at a time: two may not fit. */
+static int measure_all(const struct command *c, const struct amp_eval_set *set)
+{
+    struct amp_map_report reports[MOST_WEIGHTS] = {{.set = set}, {.set = set}};
+    int n = c->weights[1] ? 2 : 1, failed = 0;
+    for (int i = 0; i < n && !failed; i++)
+        failed = measure(c, c->weights[i], &reports[i]);
+    failed = failed || write_page(c, reports, n);
+    for (int i = 0; i < n; i++) {
+        amp_counts_free(&reports[i].counts);
+        amp_bootstrap_free(&reports[i].bootstrap);
+        amp_map_result_free(&reports[i].result);
+    }
+    return failed ? -1 : 0;
+}
+
+static int check_networks(const struct command *c, const struct amp_eval_set *set)
+{
+    for (int i = 0; i < MOST_WEIGHTS && c->weights[i]; i++)
+        if (amp_map_check_network(c->cfg, c->weights[i], set, gpu_index >= 0, stderr)) return -1;
+    return 0;
 }
 
 int amp_command_detector_map(int argc, char **argv)
 {
-    struct command command = {.iou = 0.5, .thresh = -1, .nms = 0.45};
+    struct command command = {.iou = 0.5, .thresh = .25, .nms = 0.45};
     struct amp_eval_set set;
-    if (read_command_line(argc, argv, &command) || check_json(&command)) return 1;
+    if (read_command_line(argc, argv, &command) || check_files(&command)) return 1;
     read_dialect(&command);
     if (amp_eval_set_load(command.data, command.dialect, &set, stderr)) return 1;
     amp_machine_choose(command.gpu);
-    int failed = amp_map_check_network(command.cfg, command.weights, &set, gpu_index >= 0, stderr);
-    if (!failed) {
-        network *net = load_network((char *)command.cfg, (char *)command.weights, 0);
-        amp_refuse_bad_images(0); /* detect.c names all of them instead */
-        failed = evaluate(&command, net, &set);
-        free_network(net);
-    }
+    int failed = check_networks(&command, &set) || measure_all(&command, &set);
     amp_eval_set_free(&set);
     return failed ? 1 : 0;
 }

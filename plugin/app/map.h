@@ -99,9 +99,9 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
 
 /* Checks whether a file can be put at this path, before the work starts. 0, or -1 with text in err:
  * the path is not a regular file, or its folder cannot be written to. */
-int amp_map_check_json(const char *path, char *err, size_t err_size);
+int amp_map_check_file(const char *path, char *err, size_t err_size);
 
-struct amp_fork_map; /* fork_map.h */
+struct amp_counts; /* counts.h */
 
 /* Writes the JSON object; the file appears complete or not at all (a file beside it, then rename).
  * Numbers have the digits that give back the same double; an undefined one is null. 0, or -1 with
@@ -114,11 +114,15 @@ struct amp_fork_map; /* fork_map.h */
  *   coco[]              {iou, map}: the ten parts of map
  *   classes[]           {name, ap50, ap50_11pt, ap75, ap_iou, ap, truths, detections}
  *   bootstrap           map50[], map75[], map[] of each drawing of images; only where there are any
- *   fork                of a net of the fork's rules what its own table says; fork NULL: left out
+ *   counts              hits and false alarms at a score, curves and confusions (counts.h)
  *   settings            what was measured, and how */
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
-                       const struct amp_bootstrap *bootstrap, const struct amp_fork_map *fork,
+                       const struct amp_bootstrap *bootstrap, const struct amp_counts *counts,
                        char *err, size_t err_size);
+/* The object alone. */
+void amp_map_write_object(FILE *out, const struct amp_map_settings *settings,
+                          const struct amp_eval_set *set, const struct amp_map_result *result,
+                          const struct amp_bootstrap *bootstrap, const struct amp_counts *counts);
 
 #endif

@@ -3,7 +3,7 @@
  * can be compared at all. */
 
 #define _GNU_SOURCE
-#include "fork_map.h"
+#include "counts.h"
 #include "map.h"
 
 #include <math.h>
@@ -45,8 +45,8 @@ static void print_settings(FILE *out, const struct amp_map_settings *s,
     fprintf(out, "\ndetector map: %s, %s, %s\n", s->data, s->cfg, s->weights);
     fprintf(out, "  images        %d from %s\n", set->images.count, set->valid_path);
     fprintf(out, "  network       %d x %d, images %s\n", s->width, s->height, s->resize);
-    fprintf(out, "  detections    %zu, thresh %g, nms %g\n", count_predictions(result), s->thresh,
-            s->nms);
+    fprintf(out, "  detections    %zu of score %g or more, nms %g\n", count_predictions(result),
+            s->thresh, s->nms);
     fprintf(out, "  truth boxes   %zu, neither they nor detections are clipped\n", set->n_truths);
     if (set->over_edge)
         fprintf(out, "  warning       %zu truth boxes reach over the edge of their image\n",
@@ -222,50 +222,10 @@ static void write_bootstrap(struct amp_json *j, const struct amp_bootstrap *boot
     amp_json_end(j, '}');
 }
 
-static void write_fork_class(struct amp_json *j, const char *name, const struct amp_fork_class *c)
-{
-    amp_json_line(j, 6);
-    amp_json_begin(j, NULL, '{');
-    amp_json_string(j, "name", name);
-    amp_json_number(j, "ap", c->ap);
-    amp_json_put(j, "truths", "%zu", c->truths);
-    amp_json_put(j, "tp", "%zu", c->tp);
-    amp_json_put(j, "fp", "%zu", c->fp);
-    amp_json_end(j, '}');
-}
-
-static void write_fork(struct amp_json *j, const struct amp_eval_set *set,
-                       const struct amp_fork_map *fork)
-{
-    if (!fork) return;
-    amp_json_line(j, 2);
-    amp_json_begin(j, "fork", '{');
-    amp_json_number(j, "iou_thresh", fork->settings.iou);
-    amp_json_number(j, "conf_thresh", fork->settings.thresh);
-    amp_json_put(j, "points", "%d", fork->settings.points);
-    amp_json_line(j, 4);
-    amp_json_number(j, "map", fork->map);
-    amp_json_put(j, "tp", "%zu", fork->tp);
-    amp_json_put(j, "fp", "%zu", fork->fp);
-    amp_json_put(j, "fn", "%zu", fork->fn);
-    amp_json_line(j, 4);
-    amp_json_number(j, "precision", fork->precision);
-    amp_json_number(j, "recall", fork->recall);
-    amp_json_number(j, "f1", fork->f1);
-    amp_json_number(j, "mean_iou", fork->mean_iou);
-    amp_json_line(j, 4);
-    amp_json_begin(j, "classes", '[');
-    for (int k = 0; k < fork->n_classes; k++)
-        write_fork_class(j, amp_eval_set_class_name(set, k), &fork->classes[k]);
-    amp_json_end(j, ']');
-    amp_json_line(j, 2);
-    amp_json_end(j, '}');
-}
-
 /* All digits: comparisons of two JSON files must not see rounding. */
-static void write_object(FILE *out, const struct amp_map_settings *settings,
-                         const struct amp_eval_set *set, const struct amp_map_result *result,
-                         const struct amp_bootstrap *bootstrap, const struct amp_fork_map *fork)
+void amp_map_write_object(FILE *out, const struct amp_map_settings *settings,
+                          const struct amp_eval_set *set, const struct amp_map_result *result,
+                          const struct amp_bootstrap *bootstrap, const struct amp_counts *counts)
 {
     struct amp_json j = {.out = out, .digits = AMP_JSON_EXACT};
     amp_json_begin(&j, NULL, '{');
@@ -275,19 +235,18 @@ static void write_object(FILE *out, const struct amp_map_settings *settings,
         write_class(&j, amp_eval_set_class_name(set, k), &result->classes[k]);
     end_list(&j);
     write_bootstrap(&j, bootstrap);
-    write_fork(&j, set, fork);
+    amp_counts_write(&j, counts, set);
     write_settings(&j, settings, set);
     amp_json_line(&j, 2);
     amp_json_string(&j, "format", "darknet-amp detector map 1");
     amp_json_line(&j, 0);
     amp_json_end(&j, '}');
-    fputc('\n', out);
 }
 
 /* ---- the file ---- */
 
 /* rename would replace a device or a pipe such as /dev/stdout by a file. */
-int amp_map_check_json(const char *path, char *err, size_t err_size)
+int amp_map_check_file(const char *path, char *err, size_t err_size)
 {
     struct stat info;
     if (stat(path, &info) || S_ISREG(info.st_mode)) return amp_whole_try(path, err, err_size);
@@ -297,14 +256,15 @@ int amp_map_check_json(const char *path, char *err, size_t err_size)
 
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
-                       const struct amp_bootstrap *bootstrap, const struct amp_fork_map *fork,
+                       const struct amp_bootstrap *bootstrap, const struct amp_counts *counts,
                        char *err, size_t err_size)
 {
     struct amp_whole_file whole = {.fd = -1};
     FILE *f = amp_whole_begin(&whole, path, err, err_size)
                   ? NULL
                   : amp_whole_stream(&whole, err, err_size);
-    if (f) write_object(f, settings, set, result, bootstrap, fork);
+    if (f) amp_map_write_object(f, settings, set, result, bootstrap, counts);
+    if (f) fputc('\n', f);
     /* Flushed before the rename: after a power cut the name must not stand for an empty file. */
     int failed = !f || amp_whole_end_stream(&whole, f, err, err_size) ||
                  amp_whole_flush(&whole, err, err_size) || amp_whole_place(&whole, err, err_size);

@@ -234,13 +234,29 @@ int amp_result_flush(void)
     return fflush(stdout) || ferror(stdout) ? amp_complain(strerror(errno)) : 0;
 }
 
+/* By its last layer. A cfg with a fault is looked at as a detector's, which tells it. */
+static bool is_classifier(const char *path)
+{
+    char err[2 * PATH_MAX];
+    struct amp_cfg_file *cfg = amp_cfg_read(path, err, sizeof err);
+    struct amp_net_desc *net = cfg ? amp_net_describe(cfg, 0, 0, true, err, sizeof err) : NULL;
+    bool found = net && !amp_layer_is_head(&net->layers[net->n - 1]);
+    amp_net_desc_free(net);
+    amp_cfg_free(cfg);
+    return found;
+}
+
 int amp_inputs_check(const char *data, const char *cfg, const char *weights)
 {
     static char err[1 << 16];
-    const bool clear = true; /* of the weights' count of images */
-    if (!amp_check_train_inputs(data, cfg, weights, clear, gpu_index >= 0, stderr, stderr, err,
-                                sizeof err))
-        return 0;
+    /* clear: of the weights' count of images */
+    const struct amp_trainer_inputs in = {
+        .data = data, .cfg = cfg, .weights = weights, .clear = true, .on_gpu = gpu_index >= 0};
+    int failed = is_classifier(cfg)
+                     ? amp_check_trainer_inputs("classifier", &in, stderr, stderr, err, sizeof err)
+                     : amp_check_train_inputs(data, cfg, weights, in.clear, in.on_gpu, stderr,
+                                              stderr, err, sizeof err);
+    if (!failed) return 0;
     amp_print_faults(err, stderr);
     return -1;
 }
@@ -312,21 +328,42 @@ network *amp_variant_load(const char *what, const struct amp_cfg_file *cfg,
     return net;
 }
 
-void amp_detector_args(const network *net, const char *data, load_args *a)
+static void take_detector(load_args *a, layer head)
 {
-    const layer head = net->layers[net->n - 1];
+    a->coords = head.coords;
+    a->classes = head.classes;
+    a->jitter = head.jitter;
+    a->num_boxes = head.max_boxes;
+    a->type = DETECTION_DATA;
+}
+
+/* As Darknet's train_classifier. */
+static void take_classifier(load_args *a, list *options)
+{
+    char *tree = option_find_str(options, "tree", NULL);
+    bool tag = option_find_int_quiet(options, "tag", 0);
+    a->classes = option_find_int(options, "classes", 2);
+    a->labels = tag ? NULL : get_labels(option_find_str(options, "labels", "data/labels.list"));
+    a->hierarchy = tree ? read_tree(tree) : NULL;
+    a->size = a->w;
+    a->center = 0;
+    a->type = tag ? TAG_DATA : CLASSIFICATION_DATA;
+}
+
+void amp_training_args(const network *net, const char *data, load_args *a)
+{
+    const layer last = net->layers[net->n - 1];
     list *options = read_data_cfg((char *)data);
     list *paths = get_paths(option_find_str(options, "train", "data/train.list"));
     *a = get_base_args((network *)net);
     a->paths = (char **)list_to_array(paths);
     a->m = paths->size;
     a->n = net->batch;
-    a->coords = head.coords;
-    a->classes = head.classes;
-    a->jitter = head.jitter;
-    a->num_boxes = head.max_boxes;
     a->threads = 8; /* amp_loader_threads decides */
-    a->type = DETECTION_DATA;
+    if (last.type == YOLO || last.type == REGION || last.type == DETECTION)
+        take_detector(a, last);
+    else
+        take_classifier(a, options);
 }
 
 /* Darknet prints with printf, so the descriptor itself is redirected. fflush first: what is in the

@@ -44,7 +44,8 @@ int amp_complain(const char *what);
 /* Whether all of the result reached standard output: 0, or -1 after saying why not. */
 int amp_result_flush(void);
 
-/* Whether detector train would begin with these (weights may be NULL): 0, or -1 after naming all
+/* Whether detector train, or of a network without a head classifier train, would begin with these
+ * (weights may be NULL): 0, or -1 after naming all
  * faults. The count of images seen is no reason to refuse. Choose the machine before. */
 int amp_inputs_check(const char *data, const char *cfg, const char *weights);
 
@@ -86,9 +87,10 @@ struct network *amp_variant_load(const char *what, const struct amp_cfg_file *,
 
 struct load_args;
 
-/* How detector train loads images of the data file's training list for a pass of this network. The
- * paths are read now. Set d and threads, or more images, before loading. */
-void amp_detector_args(const struct network *, const char *data, struct load_args *);
+/* How detector train, or of a network without a head classifier train, loads images of the data
+ * file's training list for a pass of this network. The paths are read now. Set d and threads, or
+ * more images, before loading. */
+void amp_training_args(const struct network *, const char *data, struct load_args *);
 
 /* Between these two calls nothing reaches standard output: Darknet's heads print a line in every
  * pass, and the command's result must stand alone. begin returns the argument of end; -1: stdout

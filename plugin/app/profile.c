@@ -531,7 +531,7 @@ static int time_loading(const struct request *r, struct amp_profile *p, struct a
     char err[2 * PATH_MAX];
     if (!r->data) return 0;
     describe_loading(l, r, p, options);
-    amp_detector_args(net, r->data, args);
+    amp_training_args(net, r->data, args);
     if (amp_loading_measure(l, args, stderr, err, sizeof err) ||
         time_step(l, net, p->net->subdivisions, err, sizeof err))
         return amp_complain(err);

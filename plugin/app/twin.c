@@ -1,6 +1,6 @@
 /* Decides what the twin is, the second network that is measured while the first one trains, and
- * which weights it is given. It must not know when it is measured (training_map.c). */
-#include "train.h"
+ * which weights it is given. It must not know when it is measured (evaluation.c). */
+#include "evaluation.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -104,6 +104,8 @@
     X(free_image)                                                                                  \
     X(gpu_index)                                                                                   \
     X(load_data_blocking)                                                                          \
+    X(load_labels_paths)                                                                           \
+    X(random_augment_args)                                                                         \
     X(read_boxes)                                                                                  \
     X(rand_scale)                                                                                  \
     X(rand_uniform)                                                                                \

@@ -51,10 +51,12 @@ int amp_copy_averages(network *net, const network *trained)
     return 1;
 }
 
-void amp_log_evaluation(const network *net, const struct amp_evaluation *e)
+void amp_log_evaluation(const network *net, unsigned long iteration, double seconds,
+                        const struct amp_figure *figures, int n,
+                        const struct amp_class_figure *of_classes, int n_classes)
 {
     struct amp_session *s = amp_session_of(net->layers);
-    if (s) amp_log_add_evaluation(&s->log, e->iteration, e->map50, e->map75, e->map, e->seconds);
+    if (s) amp_log_add_evaluation(&s->log, iteration, seconds, figures, n, of_classes, n_classes);
 }
 
 /* ---- passes for those who want to see what is in them (amp_observe.h) ---- */

@@ -2,6 +2,7 @@
  * into vectors: no branches in them, and arrays that do not overlap.
  *
  * Compiled once per instruction set (AMP_ISA). */
+#include "colours.h"
 #include "place_rows.h"
 
 #define JOIN_(a, b) a##b
@@ -26,51 +27,6 @@ static void blend_columns(const struct amp_columns *columns, float *restrict red
         blue[x] = p[0] + (p[3] - p[0]) * t;
         green[x] = p[1] + (p[4] - p[1]) * t;
         red[x] = p[2] + (p[5] - p[2]) * t;
-    }
-}
-
-static inline float smaller(float a, float b)
-{
-    return a < b ? a : b;
-}
-
-static inline float larger(float a, float b)
-{
-    return a > b ? a : b;
-}
-
-/* One of red, green, blue of a colour: from is 5, 3, 1 for them; hue is in [0, 6]. */
-static inline float channel(float hue, float value, float chroma, float from)
-{
-    float k = hue + from;
-    k -= k >= 6 ? 6.0f : 0.0f;
-    float share = larger(smaller(smaller(k, 4 - k), 1), 0);
-    return larger(smaller(value - chroma * share, 1), 0);
-}
-
-/* To hue, saturation and value, these changed, and back, as Darknet's rgb_to_hsv and hsv_to_rgb
- * do; the way back is the form without cases of the same function. */
-static void distort(float *restrict red, float *restrict green, float *restrict blue, int n,
-                    const struct amp_placement *p)
-{
-    float turn = p->hue, saturation = p->saturation, exposure = p->exposure;
-    for (int x = 0; x < n; x++) {
-        float r = red[x], g = green[x], b = blue[x];
-        float most = larger(r, larger(g, b)), least = smaller(r, smaller(g, b));
-        float range = most - least;
-        float difference = r == most ? g - b : g == most ? b - r : r - g;
-        float third = r == most ? 0.0f : g == most ? 2.0f : 4.0f;
-        float hue = third + difference / (range > 0 ? range : 1);
-        hue += hue < 0 ? 6.0f : 0.0f;
-        hue = hue * (1 / 6.0f) + turn;
-        hue -= hue > 1 ? 1.0f : 0.0f;
-        hue += hue < 0 ? 1.0f : 0.0f;
-        hue *= 6;
-        float value = most * exposure;
-        float chroma = value * (range / (most > 0 ? most : 1) * saturation);
-        red[x] = channel(hue, value, chroma, 5);
-        green[x] = channel(hue, value, chroma, 3);
-        blue[x] = channel(hue, value, chroma, 1);
     }
 }
 
@@ -107,7 +63,8 @@ void JOIN(amp_place_, AMP_ISA)(const struct amp_pixels *image, const struct amp_
                                const struct amp_columns *columns, float *canvas)
 {
     size_t plane = (size_t)p->canvas_w * (size_t)p->canvas_h;
-    float grey = p->distorts ? larger(smaller(0.5f * p->exposure, 1), 0) : 0.5f;
+    float grey = p->distorts ? amp_larger(amp_smaller(0.5f * p->exposure, 1), 0) : 0.5f;
+    const struct amp_colours colours = {p->hue, p->saturation, p->exposure};
     int first = columns->first, end = first + columns->count;
     for (int row = 0; row < p->canvas_h; row++) {
         float *to = canvas + (size_t)row * (size_t)p->canvas_w;
@@ -121,6 +78,6 @@ void JOIN(amp_place_, AMP_ISA)(const struct amp_pixels *image, const struct amp_
         take_rows(image, p, y, columns);
         float *red = to + first, *green = red + plane, *blue = green + plane;
         blend_columns(columns, red, green, blue);
-        if (p->distorts) distort(red, green, blue, columns->count, p);
+        if (p->distorts) amp_distort(red, green, blue, columns->count, &colours);
     }
 }

@@ -73,14 +73,20 @@ AMP_API void amp_on_iteration(amp_iteration_function *, void *user);
 /* The loss scale of a network with mixed_precision=1; 0 for any other network. */
 AMP_API double amp_loss_scale(const struct network *);
 
-/* Average precision of a network in training, 0..1; NaN if it is not defined. */
-struct amp_evaluation {
-    unsigned long iteration;
-    double map50, map75, map; /* VOC rule at IoU 0.5, at 0.75; COCO's mAP@[.5:.95] */
-    double seconds;           /* time that the measurement took; not counted as training time */
+/* A number of a measurement, as "map50", 0..1; NaN: it is not defined. */
+struct amp_figure {
+    const char *name;
+    double value;
 };
-/* Adds the measurement to the network's amp_log, if it has one. */
-AMP_API void amp_log_evaluation(const struct network *, const struct amp_evaluation *);
+struct amp_class_figure {
+    const char *class_name;
+    struct amp_figure figure;
+};
+/* Adds a measurement of the network in training to its amp_log, if it has one. seconds: that it
+ * took; they are not counted as training time. */
+AMP_API void amp_log_evaluation(const struct network *, unsigned long iteration, double seconds,
+                                const struct amp_figure *, int n, const struct amp_class_figure *,
+                                int n_classes);
 
 /* Saves the weights to a file that is written whole or not at all; with mixed_precision=1 also its
  * sidecar (amp_sidecar). bytes: size that Darknet writes for this network. 0, or -1 with text in

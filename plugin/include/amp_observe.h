@@ -106,8 +106,9 @@ enum amp_load_part {
 };
 typedef void amp_load_function(enum amp_load_part done, void *user);
 
-/* Loads a list of one image of DETECTION_DATA as training with amp_loader=fast does, large JPEGs at
- * a fraction of their size if `reduces` (amp_jpeg_scale), and calls done after each part. 0: the
+/* Loads a list of one image of DETECTION_DATA or CLASSIFICATION_DATA as training with
+ * amp_loader=fast does, a detector's large JPEGs at a fraction of their size if `reduces`
+ * (amp_jpeg_scale), and calls done after each part. 0: the
  * image is left to Darknet: nothing is loaded or drawn. */
 AMP_API int amp_load_image(const struct load_args *, int reduces, amp_load_function *done,
                            void *user);

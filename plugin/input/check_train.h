@@ -38,6 +38,7 @@ struct amp_trainer_inputs {
     const char *text;    /* what rnn and go train on; else NULL */
     const char *folder;  /* where trainers without a data file save */
     bool clear, tokenized, on_gpu;
+    bool measures; /* a classifier is measured on valid= while it trains */
 };
 
 /* trainer: classifier, regressor, segmenter, isegmenter, yolo, coco, tag, super, cifar, go or rnn.

@@ -389,13 +389,13 @@ static bool has_nothing(void *context, const char *image, char *why, size_t size
     return true;
 }
 
-/* A missing list is told here, where its name can be explained. */
-static bool has_list(struct check *c, const char *path)
+/* A missing list is told here, where its name can be explained: key of the data file. */
+static bool has_list(struct check *c, const char *key, const char *path)
 {
     const char *why = amp_text_unreadable(path);
     if (!why) return true;
     amp_checker_fault(&c->k, "image list %s: %s%s%s%s", path, why,
-                      c->t->data ? amp_checker_explain(c->k.data, "train") : " (",
+                      c->t->data ? amp_checker_explain(c->k.data, key) : " (",
                       c->t->data ? "" : c->t->name,
                       c->t->data ? "" : " train reads no other: make it, one image a line)");
     return false;
@@ -421,13 +421,25 @@ static void check_images(struct check *c)
 {
     const char *path = c->t->list;
     if (c->t->data) path = amp_cfg_string(&c->k.data->sections[0], "train", path);
-    if (!has_list(c, path)) return;
+    if (!has_list(c, "train", path)) return;
     if (c->t->truths == of_grid)
         check_boxes(c, path);
     else
         amp_image_list_check(path, c->t->faults, can_apply_rule(c) ? c->t->rule : has_nothing,
                              c->t->rule == has_one_label ? (void *)c : &c->classes, c->k.progress,
                              amp_checker_tell, &c->k);
+}
+
+/* What -topk needs: of the data file, images with one class each. */
+static void check_measured(struct check *c)
+{
+    const char *path = amp_cfg_string(&c->k.data->sections[0], "valid", "data/train.list");
+    if (c->t == &tagged)
+        amp_checker_fault(&c->k, "%s: tag=1: -topk needs images with one class each; leave it out",
+                          c->k.data->path);
+    else if (has_list(c, "valid", path))
+        amp_image_list_check(path, c->t->faults, can_apply_rule(c) ? c->t->rule : has_nothing, c,
+                             c->k.progress, amp_checker_tell, &c->k);
 }
 
 /* ---- texts ---- */
@@ -501,6 +513,7 @@ int amp_check_trainer_inputs(const char *trainer, const struct amp_trainer_input
     if (in->weights && *in->weights) amp_checker_weights(&c.k, in->weights, in->clear);
     if (in->text) check_text(&c);
     if (c.t->list && (c.k.data || !c.t->data)) check_images(&c);
+    if (in->measures && c.k.data) check_measured(&c);
     free_labels(&c);
     return amp_checker_end(&c.k);
 }

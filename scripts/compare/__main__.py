@@ -12,11 +12,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import report
 import runs
+import tasks
 from bench_lib import OUT, ROOT, BenchError, dump, exits, machine, positive, write
 from cfgs import standard_variants
 from training import find_set, read_data_file, read_set
 
-METRICS = {"map50": "mAP50", "map75": "mAP75", "map": "mAP@[.5:.95]"}
+METRICS = (*tasks.Detector.metrics, *tasks.Classifier.metrics)
 
 
 def margin(text):
@@ -46,7 +47,7 @@ def read_arguments():
     parser.add_argument("--iterations", type=positive)
     parser.add_argument("--map-every", type=not_negative)
     parser.add_argument("--margin", type=margin, default=0.01)
-    parser.add_argument("--metric", choices=METRICS, default="map50")
+    parser.add_argument("--metric", choices=METRICS)
     parser.add_argument("--samples", type=not_negative, default=3)
     parser.add_argument("--gpu", type=int)
     parser.add_argument("--out", type=Path, default=OUT / "compare")
@@ -77,16 +78,21 @@ def read_cfg(args, program):
 def read_inputs(args, program):
     """What every run is made from."""
     text, fork = read_cfg(args, program)
+    task = tasks.task_of(text)
+    labelled = task.command == "detector" and not fork
+    args.metric = args.metric or next(iter(task.metrics))
+    if args.metric not in task.metrics:
+        raise BenchError(f"--metric {args.metric}: of a {task.command} allowed are {', '.join(task.metrics)}")
     data = args.data.resolve()
     if data.is_dir():
-        found = read_set(find_set(data), data, not fork)
+        found = read_set(find_set(data, task.names), data, labelled)
     else:
         base = Path.cwd()  # as in Darknet
-        found = read_set(read_data_file(data, base), base, not fork)
+        found = read_set(read_data_file(data, base, task.names), base, labelled)
     weights = args.weights.resolve() if args.weights else None
     if weights and not weights.is_file():
         raise BenchError(f"weights file {weights} is missing")
-    return {"cfg": text, "iterations": args.iterations, "set": found, "weights": weights}
+    return {"cfg": text, "task": task, "iterations": args.iterations, "set": found, "weights": weights}
 
 
 def main():
@@ -110,12 +116,12 @@ def compare(args):
     out.mkdir(parents=True, exist_ok=True)
     held = runs.lock(out)
     every = max(1, planned[0].iterations // 10) if args.map_every is None else args.map_every
-    options = runs.Options(args.gpu, every)
+    options = runs.Options(args.gpu, every, inputs["task"])
     if not args.report_only:
         runs.train_all(out, planned, inputs["set"], program, host, options)
     found = report.make(planned, inputs, program, {
         "cfg": args.cfg.name, "data": args.data.name, "margin": args.margin, "metric": args.metric,
-        "metrics": METRICS, "machine": host, "samples": args.samples,
+        "metrics": inputs["task"].metrics, "title": inputs["task"].title, "machine": host, "samples": args.samples if inputs["task"].command == "detector" else 0,
         "device": options.device})
     for name, text in (("report.json", dump(found["record"])),
                        ("report.md", found["markdown"]), ("report.html", found["html"])):

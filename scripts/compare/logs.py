@@ -27,16 +27,21 @@ MAP_LINE = re.compile(r"mAP at iteration (\d+): mAP@0\.5 (-|[\d.]+)(?: %)?, mAP@
                       r"mAP@\[\.5:\.95\] (-|[\d.]+)")
 
 
+TOP_LINE = re.compile(r"accuracy at iteration (\d+): top 1 ([\d.]+) %, top 5 ([\d.]+) %")
+EVALUATION_LINES = ((MAP_LINE, ("map50", "map75", "map")), (TOP_LINE, ("top1", "top5")))
+
+
 def read_evaluations(path):
-    """{iteration: {"map50", "map75", "map"}} of the lines that `detector train -map` prints, for runs
-    without a log: stock Darknet's."""
+    """{iteration: {"map50", "map75", "map"}} of the lines that `detector train -map` prints, or of `classifier train
+    -topk` {"top1", "top5"}, for runs without a log: stock Darknet's."""
     found = {}
     for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
-        if match := MAP_LINE.match(line):
-            number = int(match[1])
-            forget_from(number, found)
-            shares = (None if text == "-" else float(text) / 100 for text in match.groups()[1:])
-            found[number] = dict(zip(("map50", "map75", "map"), shares))
+        for pattern, names in EVALUATION_LINES:
+            if match := pattern.match(line):
+                number = int(match[1])
+                forget_from(number, found)
+                shares = (None if text == "-" else float(text) / 100 for text in match.groups()[1:])
+                found[number] = dict(zip(names, shares))
     return found
 
 
@@ -94,7 +99,7 @@ class AmpLog:
             for key in ("layer", "out_max", "delta_max", "delta_zero"):
                 check_number(layer.get(key))
         if "evaluation" in entry:
-            for key in ("map50", "map75", "map"):
+            for key in ("map50", "map75", "map", "top1", "top5"):
                 check_number(entry["evaluation"].get(key))
             forget_from(number, self.evaluations)
             self.evaluations[number] = entry["evaluation"]

@@ -4,9 +4,10 @@ import json
 from html import escape
 from pathlib import Path
 
-from bench_lib import cores
+from bench_lib import ROOT, cores
 
 TEMPLATE = Path(__file__).with_name("page.html")
+SHARED = ROOT / "plugin/app/page"  # with the page of detector map
 
 
 def verdicts(found):
@@ -99,6 +100,7 @@ def make(found, rows, shown):
                            "score 0.5, drawn by Darknet."),
         "NOTES": section("Notes", notes(found)), "HOW": how(found),
         "CFG": escape(found["settings"]["cfg_text"]), "DATA": embed(found),
+        "STYLE": (SHARED / "page.css").read_text(), "SCRIPT": (SHARED / "page.js").read_text(),
     }
     text = TEMPLATE.read_text()
     for mark, value in parts.items():

@@ -75,11 +75,11 @@ def read_run(run):
 def read_maps(run, problems):
     measured = run.measured()
     if measured is None:
-        problems.append("its mAP was not measured yet; left out")
+        problems.append(f"its {run.task.title} was not measured yet; left out")
         return None
     if measured["settings"]["images"] != run.images or any(
-            measured[key] is None for key in ("map50", "map75", "map")):
-        problems.append("its map.json is of other images or has no mAP; left out")
+            measured[key] is None for key in run.task.metrics):
+        problems.append(f"its map.json is of other images or has no {run.task.title}; left out")
         return None
     return measured
 
@@ -127,6 +127,20 @@ def difference(found, base, metric, images):
     return paired.compare([a[metric] - b[metric] for a, b in pairs], drawn, images) if drawn else None
 
 
+def seed_shown(rows):
+    """The first that is there of FP32 and of mixed precision; None where there is no pair."""
+    seeds = [{row["run"].seed for row in rows if row["maps"] and row["run"].variant.name == name}
+             for name in ("fp32", "mixed")]
+    return min(seeds[0] & seeds[1], default=None)
+
+
+def detection(rows):
+    """Curves and confusions of that seed's runs. Older programs have measured none."""
+    seed = seed_shown(rows)
+    return [{"variant": row["run"].variant.name, "seed": seed, "counts": row["maps"]["counts"]} for row in rows
+            if row["run"].seed == seed and row["maps"] and "counts" in row["maps"]]
+
+
 # ---- the object ----
 
 
@@ -136,7 +150,7 @@ def describe_run(found, batch, goal, metric):
     return {
         "name": run.name, "variant": run.variant.name, "seed": run.seed,
         "iterations": max(output, default=0), "finished": bool(found["state"].get("finished")),
-        "maps": {key: found["maps"][key] for key in ("map50", "map75", "map")}
+        "maps": {key: found["maps"][key] for key in run.task.metrics}
         if found["maps"] else None,
         "curves": {
             "loss": numerics.thin(losses), "loss_scale": numerics.steps(log.series("loss_scale")),
@@ -296,14 +310,15 @@ def collect(planned, inputs, program, about):
         "format": FORMAT, "metric": about["metrics"][about["metric"]],
         "verdicts": judge(variants, base, about),
         "settings": {
-            "cfg": about["cfg"], "data": about["data"], "metric": about["metric"],
+            "cfg": about["cfg"], "data": about["data"], "metric": about["metric"], "measured": about["title"],
             "margin": about["margin"], "confidence": paired.CONFIDENCE,
             "weights": inputs["weights"].name if inputs["weights"] else None,
             "iterations": planned[0].iterations, "batch": batch, "images": images,
             "training_images": len(inputs["set"]["train"]), "classes": inputs["set"]["names"],
             "seeds": sorted({run.seed for run in planned}), "cfg_text": printable(inputs["cfg"]),
         },
-        "variants": variants, "runs": described, "heat": describe_layers(rows), "plan": plan_of(program, rows),
+        "variants": variants, "runs": described, "detection": detection(rows),
+        "heat": describe_layers(rows), "plan": plan_of(program, rows),
         "dtypes": dtypes_of(rows), "notes": find_notes(rows, out, planned),
         "machine": {**about["machine"], **next(iter(hosts_of(rows)), {}),
                     "commit": ", ".join(commits_of(rows)) or about["machine"]["commit"]},
@@ -316,7 +331,8 @@ def record(found):
     plan = found["plan"] and {key: value for key, value in found["plan"].items() if key != "layers"}
     runs = [{key: value for key, value in run.items() if key != "curves"} for run in found["runs"]]
     heat = {name: {"run": part["run"], "extremes": part["extremes"]} for name, part in found["heat"].items()}
-    return {**found, "runs": runs, "heat": heat, "plan": plan}
+    kept = {key: value for key, value in found.items() if key != "detection"}
+    return {**kept, "runs": runs, "heat": heat, "plan": plan}
 
 
 # ---- the table ----
@@ -398,7 +414,7 @@ def table_rows(found, metrics):
         ("images per second", cost_cells(variants, "images_per_second", 1)),
         ("seconds per iteration, median", cost_cells(variants, "seconds_per_iteration", 3)),
         ("10 % to 90 % of them", spread_cells(variants)),
-        ("time to FP32's last mAP", time_cells(variants)),
+        (f"time to FP32's last {found['settings']['measured']}", time_cells(variants)),
         ("peak memory, host", cost_cells(variants, "peak_memory_mb", 0, " MiB")),
         ("peak memory, device", cost_cells(variants, "device_memory_mb", 0, " MiB")),
         ("passes redone / steps skipped",
@@ -427,6 +443,6 @@ def make(planned, inputs, program, about):
     """{"record": object, "markdown": text, "html": text}"""
     rows, found = collect(planned, inputs, program, about)
     cells = table_rows(found, about["metrics"])
-    pictures = samples.make(rows, inputs["set"]["valid"], about["samples"], program, about["device"])
+    pictures = samples.make(rows, seed_shown(rows), inputs["set"]["valid"], about["samples"], program, about["device"])
     return {"record": record(found), "markdown": printable(markdown(found, cells)),
             "html": printable(page.make(found, cells, pictures))}

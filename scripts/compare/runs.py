@@ -4,7 +4,7 @@ OUT/lists/              the data set's lists with absolute paths, its names
 OUT/runs/VARIANT-SEED/  net.cfg, set.data; train.log (Darknet's output), iterations.jsonl (amp_log),
                         net.backup (by AlexeyAB's rules net_last.weights) and its sidecar until it is
                         finished, net_final.weights,
-                        map.json (detector map);
+                        map.json (detector map, or a classifier's shares);
                         run.json: what the folder was made for, the iterations at which training
                         was started, and once it is finished what only that process knew
 """
@@ -21,10 +21,8 @@ from pathlib import Path
 import logs
 from bench_lib import BenchError, write
 from cfgs import Cfg, Variant, with_lines_of
-from training import (DeviceMemory, clock, data_file, fail_with_log, gpu_of, run_darknet,
-                      write_lists)
+from training import DeviceMemory, clock, fail_with_log, gpu_of, run_darknet, write_lists
 
-DRAWINGS = 2000  # of the validation images, for the bootstrap
 RESUMED = "mixed precision: resumed from "  # how the plugin says that it took up a sidecar
 
 
@@ -59,19 +57,20 @@ def is_share(value):
     return value is None or logs.is_number(value)
 
 
-def is_measured(found):
-    """Has it the structure of a detector map with a bootstrap?"""
+def is_measured(found, metrics):
+    """Has it the structure of a detector map with a bootstrap, or of a classifier's shares?"""
     settings, drawn = found.get("settings"), found["bootstrap"]
     return (isinstance(settings, dict) and isinstance(drawn, dict) and "images" in settings
             and all(key in found and is_share(found[key]) and isinstance(drawn.get(key), list)
-                    and all(map(is_share, drawn[key])) for key in ("map50", "map75", "map")))
+                    and all(map(is_share, drawn[key])) for key in metrics))
 
 
 class Run:
     """One training of a variant with a seed."""
 
     def __init__(self, out, variant, seed, inputs):
-        """inputs: {"cfg": text, "iterations", "set": lists, "weights": path or None}"""
+        """inputs: {"cfg": text, "task", "iterations", "set": lists, "weights": path or None}"""
+        self.task = inputs["task"]
         self.variant, self.seed, self.given = variant, seed, inputs["cfg"]
         self.name = f"{variant.name}-{seed}"
         self.folder = out / "runs" / self.name
@@ -132,11 +131,11 @@ class Run:
         return seen // self.batch
 
     def measured(self):
-        """The object of `detector map`, None where it was not measured yet."""
+        """What its task has measured, None where that was not done yet."""
         found = read_json(self.folder / "map.json")
         if not found or "bootstrap" not in found:
             return None
-        if not is_measured(found):
+        if not is_measured(found, self.task.metrics):
             raise BenchError(f"{self.folder / 'map.json'} is not what detector map writes: delete it, "
                              "and the mAP is measured again")
         return found
@@ -151,7 +150,7 @@ class Run:
         partial = self.folder.with_name(self.name + ".partial")
         partial.mkdir(parents=True, exist_ok=True)
         write_cfg(partial, self.cfg)
-        (partial / "set.data").write_text(data_file(self.classes, "../../lists"))
+        (partial / "set.data").write_text(self.task.data_file(self.classes, "../../lists"))
         write(partial / "run.json",
               json.dumps({"made_for": self.made_for, "starts": [], "finished": False}, indent=2))
         partial.rename(self.folder)
@@ -167,6 +166,7 @@ class Run:
             memory = None
         else:
             memory = self.run_training(program, begin, options, take)
+        self.task.keep_result(self.folder)
         # Darknet leaves with status 0 when it cannot open a file.
         reached = max(self.output(), default=0)
         if reached < self.iterations or not (self.folder / "net_final.weights").exists():
@@ -179,13 +179,13 @@ class Run:
                      exact=resumed >= len(resumes))
         write(self.folder / "run.json", json.dumps(state, indent=2))
         # They may be large, and many.
-        for pattern in ("net_[0-9]*.weights*", "net.backup*", "net_last.*", "net_best.*", "net_final.weights.amp"):
+        for pattern in ("net_[0-9]*.weights*", "net.backup*", "net_last.*", "net_best.*", "net_final.weights.amp", "net.weights.amp"):
             for path in self.folder.glob(pattern):
                 path.unlink()
 
     def run_training(self, program, begin, options, take):
         """Its peak memory in MiB."""
-        arguments = ["detector", "train", "set.data", "net.cfg"]
+        arguments = [self.task.command, "train", "set.data", "net.cfg"]
         if begin:
             arguments.append(self.backup().name)
         elif self.weights:
@@ -195,18 +195,16 @@ class Run:
                                  append=begin > 0), 1)
 
     def measure(self, program, options):
-        run_darknet(program, ["detector", "map", "set.data", "net.cfg", "net_final.weights", "--json",
-                              "map.json", "--bootstrap", str(DRAWINGS), *options.device],
-                    self.folder, "map.log")
+        self.task.measure(self, program, options.device)
 
 
 class Options:
     """What goes to Darknet. gpu: its number, -1 for none, None for Darknet's choice;
-    evaluate_every: 0 for no mAP during training."""
+    evaluate_every: 0 for no measurement during training."""
 
-    def __init__(self, gpu, evaluate_every):
+    def __init__(self, gpu, evaluate_every, task):
         self.device = [] if gpu is None else ["-nogpu"] if gpu < 0 else ["-i", str(gpu)]
-        self.training = ["-map", "-map_every", str(evaluate_every)] if evaluate_every else []
+        self.training = task.watching(evaluate_every) if evaluate_every else []
 
 
 # ---- progress ----

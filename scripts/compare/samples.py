@@ -41,16 +41,10 @@ def detect(run, image, number, program, device):
     return "data:image/jpeg;base64," + base64.b64encode(shrink(drawn.read_bytes())).decode()
 
 
-def make(rows, images, count, program, device):
-    """[{"image": name, "shown": [(title, data URI)]}] of the first seed with a pair of measured
-    runs."""
-    measured = [row["run"] for row in rows if row["maps"]]
-    seeds = {run.seed for run in measured if run.variant.name == "fp32"}
-    seeds &= {run.seed for run in measured if run.variant.name == "mixed"}
-    if not seeds:
-        return []
-    shown = [run for run in measured if run.seed == min(seeds)]
-    return [{"image": image.name, "seed": min(seeds),
+def make(rows, seed, images, count, program, device):
+    """[{"image": name, "shown": [(title, data URI)]}] of the measured runs of a seed; none where it is None."""
+    shown = [row["run"] for row in rows if row["maps"] and row["run"].seed == seed]
+    return [{"image": image.name, "seed": seed,
              "shown": [(run.variant.title, detect(run, image, number, program, device))
                        for run in shown]}
-            for number, image in enumerate(choose(images, count), 1)]
+            for number, image in enumerate(choose(images, count if shown else 0), 1)]

@@ -8,7 +8,7 @@
 #include "map_reference.h"
 
 #include "plugin/app/average_precision.h"
-#include "plugin/app/fork_map.h"
+#include "plugin/app/counts.h"
 #include "plugin/app/map.h"
 
 #define EXACT 1e-9
@@ -387,8 +387,8 @@ AMP_TEST(no_memory)
     struct amp_ap_set *set = new_set(&c), *copy = NULL;
     struct amp_map_result result = {0};
     struct amp_ap_outcomes *outcomes = NULL;
-    struct amp_fork_settings settings = {.5, .25, 0};
-    struct amp_fork_map fork = {0};
+    struct amp_counts_settings settings = {.5, .25, 0, AMP_MATCH_FORK};
+    struct amp_counts fork = {0};
     for (int what = 0; what < 4; what++) {
         int n = 0;
         for (bool failed = true; failed; n++) {
@@ -402,7 +402,7 @@ AMP_TEST(no_memory)
             else if (what == 2)
                 amp_map_compute(set, .5, &result, err, sizeof err);
             else
-                amp_fork_map_compute(set, &settings, &fork, err, sizeof err);
+                amp_counts_compute(set, &settings, &fork, err, sizeof err);
             failed = calls_left < 0;
             calls_left = -1;
             if (failed) CHECK(!strncmp(err, "no memory ", 10));
@@ -414,7 +414,7 @@ AMP_TEST(no_memory)
         }
         CHECK(n > 3);
     }
-    amp_fork_map_free(&fork);
+    amp_counts_free(&fork);
     amp_map_result_free(&result);
     amp_ap_outcomes_free(outcomes);
     amp_ap_set_free(copy);

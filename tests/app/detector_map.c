@@ -17,6 +17,7 @@
 
 #include "darknet.h"
 #include "plugin/input/labels.h"
+#include "plugin/app/counts.h"
 #include "plugin/app/map.h"
 
 enum { IMAGES = 7, CLASSES = 3, MAX_ROWS = 20000 };
@@ -316,17 +317,33 @@ static void check_json(const char *text, double iou)
           map50.sum < 1.98); /* the comparison means something */
 }
 
+/* All counted predictions are hits or false alarms, and all truths found or missed; how they are
+ * told apart: test_counts.c. */
+static void check_counts(const char *text, double thresh)
+{
+    size_t counted = 0;
+    for (size_t i = 0; i < n_predictions; i++)
+        counted += predictions[i].score > (double)(float)thresh;
+    text = strstr(text, "\"counts\": {");
+    REQUIRE(text);
+    check_number(text, "conf_thresh", (double)(float)thresh);
+    CHECK_INT((int)(json_number(text, "tp") + json_number(text, "fp")), (int)counted);
+    CHECK_INT((int)(json_number(text, "tp") + json_number(text, "fn")), (int)n_truths);
+    CHECK(json_number(text, "tp") > 0);
+}
+
 /* The whole way with one network, once with each line of arguments. */
 static void check_network(const char *cfg)
 {
     static const struct {
         const char *arguments;
-        float thresh, nms;
+        double thresh;
+        float nms;
         double iou;
     } runs[] = {
-        {"", 0.005f, 0.45f, 0.5},
-        {"--thresh 0.2 --nms 0 --iou 0.35 --coco", 0.2f, 0, 0.35},
-        {"-nms 0.7", 0.005f, 0.7f, 0.5},
+        {"", 0.25, 0.45f, 0.5},
+        {"--thresh 0.2 --nms 0 --iou 0.35 --coco", 0.2, 0, 0.35},
+        {"-nms 0.7", 0.25, 0.7f, 0.5},
     };
     enter_folder();
     network *net = make_input(cfg);
@@ -335,11 +352,12 @@ static void check_network(const char *cfg)
     REQUIRE(n_truths > 5);
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         char arguments[200];
-        predict_all(net, runs[i].thresh, runs[i].nms);
+        predict_all(net, 0.005f, runs[i].nms);
         snprintf(arguments, sizeof arguments, "set.data net.cfg net.weights %s --json out.json",
                  runs[i].arguments);
         CHECK_INT(run_map(arguments), 0);
         check_json(read_file_text("out.json"), runs[i].iou);
+        check_counts(read_file_text("out.json"), runs[i].thresh);
     }
     free_network(net);
     leave_folder();
@@ -370,10 +388,15 @@ AMP_TEST(output_says_what_was_measured)
     make_labels();
     CHECK_INT(run_map("set.data net.cfg net.weights --coco --iou 0.6 --json out.json"), 0);
     const char *text = read_file_text("out.txt");
-    static const char *const lines[] = {"7 from set.list",        "64 x 48, images letterboxed",
-                                        "thresh 0.005, nms 0.45", "AP@0.6",
-                                        "second \"quoted\"",      "mAP@[.5:.95]",
-                                        "COCO AP@0.95",           "mAP@0.75"};
+    static const char *const lines[] = {"7 from set.list",
+                                        "64 x 48, images letterboxed",
+                                        "of score 0.005 or more, nms 0.45",
+                                        "AP@0.6",
+                                        "second \"quoted\"",
+                                        "mAP@[.5:.95]",
+                                        "COCO AP@0.95",
+                                        "mAP@0.75",
+                                        "At scores above 0.25, IoU 0.6;"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (!strstr(text, lines[i])) TEST_FAIL("output has no \"%s\":\n%s", lines[i], text);
     text = read_file_text("out.json");
@@ -413,7 +436,7 @@ AMP_TEST(a_report_of_given_results)
         "\ndetector map: a.data, a.cfg, a.weights\n",
         "  images        7 from v.list\n",
         "  network       64 x 48, images letterboxed\n",
-        "  detections    30, thresh 0.25, nms 0.375\n",
+        "  detections    30 of score 0.25 or more, nms 0.375\n",
         "  truth boxes   11, neither they nor detections are clipped\n",
         "  warning       2 truth boxes reach over the edge of their image\n",
         "                COCO rule (maxDets 100, area all) for AP@[.5:.95]\n",
@@ -455,6 +478,8 @@ AMP_TEST(a_report_of_given_results)
     const struct amp_map_settings settings = {"a.data",      "a.cfg", "a.weights", 64,  48,
                                               "letterboxed", .625,    .25,         .375};
     const struct amp_bootstrap none = {0};
+    struct amp_counted counted[2] = {{.ap = .375, .truths = 4}, {.ap = .75, .truths = 7}};
+    const struct amp_counts counts = {.n_classes = 2, .classes = counted};
     char *text = report_of(&settings, &set, &result);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         CHECK_SAYS(text, words[i]);
@@ -469,11 +494,13 @@ AMP_TEST(a_report_of_given_results)
     }
     enter_folder();
     CHECK_INT(
-        amp_map_write_json("out.json", &settings, &set, &result, &none, NULL, err, sizeof err), 0);
+        amp_map_write_json("out.json", &settings, &set, &result, &none, &counts, err, sizeof err),
+        0);
     for (size_t i = 0; i < sizeof json / sizeof *json; i++)
         CHECK_SAYS(read_file_text("out.json"), json[i]);
-    CHECK_INT(amp_map_write_json("gone/a", &settings, &set, &result, &none, NULL, err, sizeof err),
-              -1);
+    CHECK_INT(
+        amp_map_write_json("gone/a", &settings, &set, &result, &none, &counts, err, sizeof err),
+        -1);
     CHECK_SAYS(err, "gone/a: cannot write a file beside it: No such file or directory");
     leave_folder();
 }
@@ -594,7 +621,14 @@ AMP_TEST(refuses_bad_command_lines)
     make_good_input();
     check_refused("", "needed: DATA CFG WEIGHTS");
     check_refused("set.data net.cfg", "needed: DATA CFG WEIGHTS");
-    check_refused("set.data net.cfg net.weights more", "unexpected word \"more\"");
+    check_refused("set.data net.cfg net.weights more", "weights file more: cannot read");
+    check_refused("set.data net.cfg net.weights net.weights more", "unexpected word \"more\"");
+    check_refused("set.data net.cfg net.weights net.weights --json out.json",
+                  "--json is of one weights file");
+    check_refused("set.data net.cfg net.weights --page no/page.html",
+                  "--page: no/page.html: cannot write a file beside it: No such file");
+    check_refused("set.data net.cfg net.weights --page images",
+                  "--page: cannot write images: exists and is not a regular file");
     check_refused("set.data net.cfg net.weights --ioo 0.5",
                   "unknown option \"--ioo\"; did you mean --iou?");
     check_refused("set.data net.cfg net.weights --iou", "no value after \"--iou\"");

@@ -57,7 +57,7 @@ def measure(folder, weights, *words):
 def check_number(folder, lines):
     """detector map has the number that -map printed and kept; its table is the JSON's."""
     done, found = measure(folder, "backup/toy_final.weights", "-iou_thresh", "0.4", "-points", "11", "-dont_show")
-    fork, printed = found["fork"], done.stdout
+    fork, printed = found["counts"], done.stdout
     assert left_out(done) == ["-dont_show"], done.stderr
     assert f"{100 * fork['map']:.2f}" == lines[-1][2] and fork["map"] > 0, (fork, lines)
     assert abs(fork["map"] - sum(c["ap"] for c in fork["classes"]) / 2) < 1e-12, fork
@@ -73,9 +73,9 @@ def check_thresh(folder):
     """It counts, and drops nothing; one dash or two."""
     _, low = measure(folder, "backup/toy_final.weights", "-thresh", "0.01")
     _, high = measure(folder, "backup/toy_final.weights", "--thresh", "0.999")
-    assert low["fork"]["tp"] + low["fork"]["fp"] > high["fork"]["tp"] + high["fork"]["fp"] == 0, (low, high)
-    assert high["fork"]["precision"] is None and high["fork"]["fn"] == high["settings"]["truths"], high
-    assert high["map50"] == low["map50"] and high["fork"]["map"] == low["fork"]["map"], (low, high)
+    assert low["counts"]["tp"] + low["counts"]["fp"] > high["counts"]["tp"] + high["counts"]["fp"] == 0, (low, high)
+    assert high["counts"]["precision"] is None and high["counts"]["fn"] == high["settings"]["truths"], high
+    assert high["map50"] == low["map50"] and high["counts"]["map"] == low["counts"]["map"], (low, high)
     assert high["settings"]["thresh"] == .005, high
 
 
@@ -172,7 +172,8 @@ def check_stock(folder):
     assert left_out(done) == ["-dont_show"] and "-iou_thresh and -points have no effect" in done.stderr, done.stderr
     assert "mAP at iteration 120: mAP@0.5 " in done.stdout and not LINE.search(done.stdout), done.stdout[-2000:]
     done, found = measure(folder, "backup/toy_final.weights", "-iou_thresh", "0.3", "-points", "11")
-    assert "fork" not in found and found["settings"]["iou"] == .3 and "--points has no effect" in done.stderr, found
+    assert found["counts"]["rules"] == "stock" and found["counts"]["points"] == 0, found["counts"]
+    assert found["settings"]["iou"] == .3 and "--points has no effect" in done.stderr, found
 
 
 def check_fp32(folder):

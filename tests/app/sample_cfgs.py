@@ -4,8 +4,6 @@ plugin's, and every choice that it names can be made.
 usage: sample_cfgs.py ROOT DARKNET
 """
 
-import colorsys
-import random
 import re
 import subprocess
 import sys
@@ -14,9 +12,9 @@ from pathlib import Path
 
 ROOT, DARKNET = Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(ROOT / "tests"))
+import classset
 import toyset
 
-CLASSES = 10
 # What must go from mixed-features.cfg, or change, where one of its choices is made.
 INSTEAD = {
     "amp_level": {"amp_dtype": None},
@@ -73,31 +71,9 @@ def check_detector(folder, name):
     assert (f"{name}_final_ema.weights" in saved) == (name == "mixed-features"), saved
 
 
-def write_classes(folder):
-    """Images of ten classes, which their names tell: five colours, each as a small square and as a large one."""
-    folder.mkdir()
-    (folder / "backup").mkdir()
-    rng, size, paths = random.Random(1), 32, []
-    for i in range(400):
-        kind = i % CLASSES
-        colour = bytes(int(255 * x) for x in colorsys.hsv_to_rgb(kind % 5 / 5, .9, .9))
-        pixels = bytearray(rng.randrange(60) for _ in range(size * size * 3))
-        first, side = (10, 12) if kind < 5 else (3, 26)
-        for row in range(first, first + side):
-            start = (row * size + first) * 3
-            pixels[start:start + side * 3] = colour * side
-        paths.append(folder / f"{i:03d}_kind{kind}.png")
-        toyset.write_png(paths[-1], size, size, bytes(pixels))
-    for name, part in ("train", paths[:300]), ("valid", paths[300:]):
-        (folder / f"{name}.txt").write_text("".join(f"{path}\n" for path in part))
-    (folder / "labels.txt").write_text("".join(f"kind{kind}\n" for kind in range(CLASSES)))
-    (folder / "c.data").write_text(
-        f"classes={CLASSES}\ntrain=train.txt\nvalid=valid.txt\nlabels=labels.txt\nbackup=backup\n")
-
-
 def check_classifier(folder):
     """It learns, its weights are good for `classifier valid`, and it goes on from them."""
-    write_classes(folder)
+    classset.make(folder)
     text = (ROOT / "cfg/mixed-classifier.cfg").read_text()
     cfg = folder / "mixed-classifier.cfg"
     text = changed(text, mixed_precision="1\nseed=1", batch=32)

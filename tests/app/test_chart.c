@@ -13,6 +13,7 @@ static char err[9000];
 static struct amp_chart_setup setup_of(size_t total)
 {
     return (struct amp_chart_setup){.title = "a <net> & more",
+                                    .figures = {"mAP@0.5", "mAP@[.5:.95]"},
                                     .total = total,
                                     .burn_in = total / 10,
                                     .mark = {total / 2},
@@ -372,6 +373,7 @@ AMP_TEST(a_whole_picture)
         "<path class=\"curve scale-curve\" d=\"M87.5 550.0H97.0V502.0H116.1V534.0\"/>\n"
         "</svg>\n";
     struct amp_chart_setup setup = {.title = "a",
+                                    .figures = {"mAP@0.5", "mAP@[.5:.95]"},
                                     .total = 100,
                                     .burn_in = 10,
                                     .mark = {40, 45, 90},

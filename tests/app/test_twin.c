@@ -4,7 +4,7 @@
 
 #include <darknet.h>
 
-#include "plugin/app/train.h"
+#include "plugin/app/evaluation.h"
 #include "plugin/attach/session.h"
 
 /* Every kind of layer with weights of its own, but recurrent ones. */

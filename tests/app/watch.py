@@ -51,6 +51,7 @@ def check_no_trace(root, name, keys):
     train(bare)
     watched = make(root / (name + "-watched"), keys)
     out = train(watched, *MAP, "-chart", "chart.svg").stdout
+    (watched / "said").write_text(out)
     assert saved(bare) == saved(watched), "%s: evaluating changes the training" % name
     return watched, [(int(i), float(value), what == "the best so far")
                      for i, value, what in LINE.findall(out)]
@@ -90,6 +91,15 @@ def check_average(text):
         assert abs(drawn - average) <= 1e-6 * average, (points, average)
 
 
+def check_classes(out, evaluations):
+    """Of each a line and an entry; the mean of the entries is the first number."""
+    printed = re.findall(r"^class_id = (\d), name = (\w+), ap = ([\d.]+)%   \t \(TP = \d+, FP = \d+\)$", out, re.M)
+    logged = [(str(k), row["name"], f"{100 * row['ap50']:.2f}") for e in evaluations for k, row in enumerate(e["classes"])]
+    assert printed == logged and len(printed) == 2 * len(evaluations), (printed, logged)
+    for e in evaluations:
+        assert abs(sum(row["ap50"] for row in e["classes"]) / 2 - e["map50"]) < 1e-8, e
+
+
 def check_runs(root):
     plain, lines = check_no_trace(root, "plain", "seed=1")
     check_best(plain, lines)
@@ -105,6 +115,7 @@ def check_runs(root):
              if "evaluation" in o]
     assert found == [line[:2] for line in lines], (found, lines)
     assert all(o["evaluation"]["seconds"] > 0 for o in objects if "evaluation" in o)
+    check_classes((mixed / "said").read_text(), [o["evaluation"] for o in objects if "evaluation" in o])
     best, exact = -1, [o["evaluation"]["map50"] for o in objects if "evaluation" in o]
     assert len(set(exact)) < len(exact), "there is no tie: %s" % exact
     for (_, _, kept), value in zip(lines, exact):
@@ -223,12 +234,12 @@ def check_patience(root):
         found = LINE.findall(ended.stdout)
         assert [int(i) for i, _, _ in found] == [4, 8, 12, 16], found
         values = [value for _, value, _ in found]
-        assert re.search(r"has not been better than %s %% for 3 evaluations \(-patience 3\): training ends at iteration 16 "
-                         r"of 200; the best was iteration 4: \S*toy_best.weights" % values[0], ended.stderr), ended.stderr
-        assert (folder / "backup" / "toy_final.weights").exists()
+        assert re.search(r"has not been better than %s %% for 3 evaluations \(-patience 3\): training ends at iteration 16; "
+                         r"the best was iteration 4: \S*toy_best.weights" % values[0], ended.stderr), ended.stderr
+        assert {"toy_final.weights", "toy_best.weights"} <= set(os.listdir(folder / "backup"))
         again = train(folder, "backup/toy_final.weights", *MAP, "-patience", "5")
         assert [int(i) for i, _, _ in LINE.findall(again.stdout)] == [20, 24], again.stdout
-        assert "training ends at iteration 24 of 200; the best was iteration 4" in again.stderr, again.stderr
+        assert "training ends at iteration 24; the best was iteration 4" in again.stderr, again.stderr
     # One that goes on learning is not ended.
     folder = make(root / "learns", "seed=1")
     best = [int(i) for i, _, what in LINE.findall(train(folder, *MAP).stdout) if what == "the best so far"]

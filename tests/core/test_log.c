@@ -21,6 +21,10 @@ static int lines_of(const char *text)
     return n;
 }
 
+static const struct amp_figure figures[] = {{"map50", .5}, {"map", .25}};
+static const struct amp_class_figure of_classes[] = {{"a \"b\"", {"ap50", .75}},
+                                                     {"c", {"ap50", NAN}}};
+
 /* Somebody who looks at the file while the training runs sees all iterations so far, each of them
  * whole: a killed run loses none. */
 AMP_TEST(every_iteration_is_in_the_file_at_once)
@@ -37,7 +41,7 @@ AMP_TEST(every_iteration_is_in_the_file_at_once)
         CHECK_INT(lines_of(text), i);
         CHECK(bytes > 0 && text[bytes - 1] == '\n');
     }
-    amp_log_add_evaluation(&log, 9, .5, .25, .3, 1);
+    amp_log_add_evaluation(&log, 9, 1, figures, 2, NULL, 0);
     scratch_read("log", text, sizeof text);
     CHECK_INT(lines_of(text), 10);
     log.iterations = 0; /* no summary on stderr */
@@ -298,7 +302,7 @@ AMP_TEST(a_full_disk_ends_the_log)
         CHECK(!log.json && log.json_failed);
         CHECK(!amp_log_open(&log, "/dev/full", err, sizeof err) && !log.json);
     }
-    amp_log_add_evaluation(&log, 3, .5, .25, .3, 1);
+    amp_log_add_evaluation(&log, 3, 1, figures, 2, NULL, 0);
     fflush(log.out);
     const char *said = strstr(told, "amp_log can no longer be written: No space left on device\n");
     CHECK(said && !strstr(said + 1, "amp_log"));
@@ -340,14 +344,15 @@ AMP_TEST(an_evaluation_is_not_in_the_speed)
     amp_log_step(&log, &(struct amp_scaler){.scale = 16});
     iterations(&log, 1, 5);
     seconds_now += 60;
-    amp_log_add_evaluation(&log, 5, .5, .25, .125, 60);
+    amp_log_add_evaluation(&log, 5, 60, figures, 2, of_classes, 2);
     iterations(&log, 6, 6);
     fflush(log.out);
     CHECK_STR(told, "mixed precision: 6/100 (6.0 %), epoch 0.75, 8.0 images/s, loss 2.5, rate "
                     "0.001, scale 2^4, 0 redone, 0 skipped, memory 1.50 GiB, device 0.50 GiB used, "
                     "2.00 reserved, 0:01:34 left\n");
     CHECK_SAYS(json, "{\"iteration\": 5, \"evaluation\": {\"seconds\": 60, \"map50\": 0.5, "
-                     "\"map75\": 0.25, \"map\": 0.125}}\n");
+                     "\"map\": 0.25, \"classes\": [{\"name\": \"a \\\"b\\\"\", \"ap50\": 0.75}, "
+                     "{\"name\": \"c\", \"ap50\": null}]}}\n");
     CHECK_SAYS(strstr(json, "{\"iteration\": 6,"), "\"seconds\": 1,");
     iterations(&log, 7, 15); /* nine seconds after that line */
     fflush(log.out);
@@ -503,7 +508,7 @@ AMP_TEST(every_second_is_in_the_table)
     /* A device says that a second of what was counted as backward was forward's. */
     amp_times_move(&log.times, AMP_TIME_BACKWARD, AMP_TIME_FORWARD, 1);
     seconds_now += 13;
-    amp_log_add_evaluation(&log, 2, .5, .25, .125, 13);
+    amp_log_add_evaluation(&log, 2, 13, figures, 2, NULL, 0);
     seconds_now += 3;
     amp_times_move(&log.times, AMP_TIME_OTHER, AMP_TIME_SAVING, 3);
     seconds_now += 100;           /* nobody trains */
@@ -519,8 +524,8 @@ AMP_TEST(every_second_is_in_the_table)
                      "mixed precision:   saving                   3.0 s   5.9 %\n"
                      "mixed precision:   other                    2.0 s   4.0 %\n"
                      "mixed precision:   all                     50.5 s\n"
-                     "mixed precision: evaluation took 25.7 % of the time; -map_every or "
-                     "-mAP_epochs measures less often\n");
+                     "mixed precision: evaluation took 25.7 % of the time; -map_every, "
+                     "-mAP_epochs or -topk_every measures less often\n");
     CHECK_SAYS(json, "{\"iteration\": 2, \"summary\": {\"seconds\": 50.5, \"waiting_seconds\": 2, "
                      "\"forward_seconds\": 7, \"backward_seconds\": 17, \"update_seconds\": 6, "
                      "\"processes_seconds\": 0.5, \"evaluation_seconds\": 13, "

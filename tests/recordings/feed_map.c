@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "plugin/app/average_precision.h"
-#include "plugin/app/fork_map.h"
+#include "plugin/app/counts.h"
 
 enum { MOST_CLASSES = 100, MOST_ROWS = 1000000 };
 
@@ -68,8 +68,8 @@ int main(void)
 {
     char names[MOST_CLASSES][64], *lines[MOST_CLASSES], err[300];
     int images = next_int(), classes = next_int();
-    struct amp_fork_settings settings = {.iou = next_number()};
-    settings.thresh = next_number();
+    struct amp_counts_settings settings = {.iou = next_number(), .rule = AMP_MATCH_FORK};
+    settings.thresh = (float)next_number();
     settings.points = next_int();
     if (classes > MOST_CLASSES) fail("too many classes");
     for (int k = 0; k < classes; k++) {
@@ -79,14 +79,14 @@ int main(void)
     struct amp_eval_set eval = {.names = {.line = lines, .count = classes}};
     struct input in = {malloc(MOST_ROWS * sizeof *in.predictions),
                        malloc(MOST_ROWS * sizeof *in.truths), 0, 0};
-    struct amp_fork_map map;
+    struct amp_counts map;
     if (!in.predictions || !in.truths) fail("no memory");
     read_rows(&in);
     struct amp_ap_set *set = amp_ap_set_new(in.predictions, in.n_predictions, in.truths,
                                             in.n_truths, images, classes, err, sizeof err);
-    if (!set || amp_fork_map_compute(set, &settings, &map, err, sizeof err)) fail(err);
-    amp_fork_map_print(stdout, &map, &eval);
-    amp_fork_map_free(&map);
+    if (!set || amp_counts_compute(set, &settings, &map, err, sizeof err)) fail(err);
+    amp_counts_print_fork(stdout, &map, &eval);
+    amp_counts_free(&map);
     amp_ap_set_free(set);
     free(in.predictions);
     free(in.truths);

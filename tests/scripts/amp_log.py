@@ -21,6 +21,7 @@ import toyset
 EVENTS = "events.out.tfevents.amp-log"
 COLUMNS = ["epoch", "loss", "learning_rate", "loss_scale", "redone", "skipped", "seconds", "images_per_second",
            "loading_seconds", "grad_norm", "clipped", "gradient_noise_scale", "host_memory_bytes"]
+EVALUATED = ["map50", "map75", "map", "ap50/red", "ap50/blue"]
 
 
 def convert(folder, *args):
@@ -35,6 +36,8 @@ def lines(folder):
         if "summary" in told:
             continue
         told.get("evaluation", {}).pop("seconds", None)  # an iteration has its own
+        for row in told.get("evaluation", {}).pop("classes", []):
+            told["evaluation"][f"ap50/{row['name']}"] = row["ap50"]
         rows.setdefault(told["iteration"], {}).update(told.get("evaluation", told))
     return rows
 
@@ -43,10 +46,10 @@ def check_csv(folder, rows):
     assert convert(folder, "log", "--csv", "log.csv").returncode == 0
     with open(folder / "log.csv", newline="") as f:
         table = list(csv.DictReader(f))
-    assert list(table[0]) == ["iteration", *COLUMNS, "map50", "map75", "map"], table[0]
+    assert list(table[0]) == ["iteration", *COLUMNS, *EVALUATED], table[0]
     assert [int(row["iteration"]) for row in table] == sorted(rows)
     for row in table:
-        for name in (*COLUMNS, "map50"):
+        for name in (*COLUMNS, "map50", "ap50/red"):
             expected = rows[int(row["iteration"])].get(name)
             assert row[name] == "" if expected is None else float(row[name]) == expected, (name, row)
 
@@ -95,7 +98,7 @@ def check_curves(folder, board, rows):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     events = EventAccumulator(str(folder / board), size_guidance={"scalars": 0})
     events.Reload()
-    for name in {*COLUMNS, "map50"}:
+    for name in (*COLUMNS, *EVALUATED):
         expected = {i: row[name] for i, row in rows.items() if row.get(name) is not None}
         read = events.Scalars(name) if name in events.Tags()["scalars"] else []
         assert [event.step for event in read] == list(expected), (name, read, expected)
@@ -147,7 +150,7 @@ def main():
         assert [row["iteration"] for row in table] == ["1", "2", "3", "4", "5"]
         assert table[3]["loss"] == "0.5" and "map50" not in table[3]  # iteration 6 had it
         (folder / "other").write_text("a line\n")
-        (folder / "part").write_text('{"iteration": 1, "evaluation": {"map50": 1}}\n')
+        (folder / "part").write_text('{"iteration": 1, "evaluation": 1}\n')
         for args, said in ((("other", "--csv", "x"), "other:1: no line of an amp_log"),
                            (("part", "--csv", "x"), "part:1: no line of an amp_log"),
                            (("none", "--csv", "x"), "none"), (("log",), "nothing to write"),

@@ -63,8 +63,8 @@ static void *evaluate(void *p)
     for (int i = 0; i < e->rounds && !e->failed; i++) {
         struct amp_detections *found = &e->found[i % ROUNDS];
         amp_detections_free(found);
-        e->failed = amp_detect_run(net, &set, (struct amp_detect_images){0, SMALL_SET_IMAGES},
-                                   .005f, .45f, true, found) != 0;
+        e->failed = amp_detect_run(net, &set, (struct amp_image_range){0, SMALL_SET_IMAGES}, .005f,
+                                   .45f, true, found) != 0;
     }
     free_network(net);
     return NULL;

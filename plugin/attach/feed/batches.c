@@ -1,5 +1,5 @@
 /* Decides which images a batch has, which iteration it is for, and that row k is image k whatever
- * the number of threads. It must not know how an image is decoded or augmented (detection.c, else
+ * the number of threads. It must not know how an image is decoded or augmented (loader.c, else
  * Darknet), nor how a batch gets to a device (staging.c, upload.c).
  *
  * Darknet splits a batch among its threads, and every thread draws paths and augmentation from one
@@ -10,7 +10,6 @@
 
 #include "amp.h"
 #include "crops.h"
-#include "detection.h"
 #include "images.h"
 #include "iterations.h"
 #include "plugin/attach/ending.h"
@@ -46,8 +45,8 @@ struct job {
     bool seeded;
     uint64_t seed;
     int first; /* of the step's images, the first in this batch: others load those before it */
-    const struct amp_detection_loader *fast; /* NULL: Darknet loads */
-    struct amp_crops crops;                  /* if by_crops: rules that are not stock's */
+    const struct amp_image_loader *fast; /* NULL: Darknet loads */
+    struct amp_crops crops;              /* if by_crops: rules that are not stock's */
     bool by_crops;
     struct batch *batch;
     struct amp_staging *staging; /* NULL: the batch is not staged */
@@ -173,7 +172,7 @@ static void load_as_stock(struct job *job, int k)
     /* A list of one path, of which one image is drawn. */
     one.m = one.n = 1;
     one.d = &job->images[k];
-    if (!job->fast || !amp_detection_load(job->fast, &one)) AMP_USE(load_data_blocking)(one);
+    if (!job->fast || !amp_loader_load(job->fast, &one)) AMP_USE(load_data_blocking)(one);
 }
 
 static void load_crops(struct job *job, int k)

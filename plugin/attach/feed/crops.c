@@ -127,8 +127,8 @@ static void require_memory(bool there)
     if (!there) amp_fail("out of memory while loading a batch: lower batch");
 }
 
-static void load_picture(const struct amp_detection_loader *l, const struct amp_crops *c,
-                         char *path, struct row *r)
+static void load_picture(const struct amp_image_loader *l, const struct amp_crops *c, char *path,
+                         struct row *r)
 {
     struct amp_picture p;
     amp_picture_read_any(l, path, &p);
@@ -139,7 +139,7 @@ static void load_picture(const struct amp_detection_loader *l, const struct amp_
     amp_picture_drop(l, &p);
 }
 
-static void mix_in(const struct amp_detection_loader *l, const struct amp_crops *c, char *path,
+static void mix_in(const struct amp_image_loader *l, const struct amp_crops *c, char *path,
                    struct row *r)
 {
     struct row other = new_row(c);
@@ -149,8 +149,8 @@ static void mix_in(const struct amp_detection_loader *l, const struct amp_crops 
     free_row(&other);
 }
 
-static void put_into_mosaic(const struct amp_detection_loader *l, const struct amp_crops *c,
-                            char *path, int round, const struct amp_cut *cut, struct row *r)
+static void put_into_mosaic(const struct amp_image_loader *l, const struct amp_crops *c, char *path,
+                            int round, const struct amp_cut *cut, struct row *r)
 {
     struct amp_picture p;
     struct row other = {.truths =
@@ -175,8 +175,8 @@ static matrix as_matrix(float *row, int columns)
 }
 
 /* After a picture that cannot be decoded the row is of no use; its caller draws another. */
-void amp_crops_load(const struct amp_detection_loader *l, const struct amp_crops *c,
-                    const load_args *a, char **name)
+void amp_crops_load(const struct amp_image_loader *l, const struct amp_crops *c, const load_args *a,
+                    char **name)
 {
     struct amp_cut cut;
     struct row r = new_row(c);

@@ -22,7 +22,7 @@ bool amp_crops_of(const struct amp_net_desc *, const load_args *, struct amp_cro
 
 /* Loads one row into *a->d. *name: the file that it begins with, drawn from a->paths here. Any
  * number of threads may call it. */
-void amp_crops_load(const struct amp_detection_loader *, const struct amp_crops *,
-                    const load_args *a, char **name);
+void amp_crops_load(const struct amp_image_loader *, const struct amp_crops *, const load_args *a,
+                    char **name);
 
 #endif

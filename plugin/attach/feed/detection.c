@@ -72,7 +72,7 @@ static matrix one_row(float *row, int columns)
     return m;
 }
 
-static void load(const struct amp_detection_loader *l, const load_args *a,
+static void load(const struct amp_image_loader *l, const load_args *a,
                  const struct amp_pixels *image)
 {
     (void)amp_seed_rand(); /* which image of a list of one */
@@ -93,7 +93,7 @@ static void load(const struct amp_detection_loader *l, const load_args *a,
     amp_picture_tell(l, AMP_LOAD_LABELS);
 }
 
-bool amp_detection_load(const struct amp_detection_loader *l, const load_args *a)
+bool amp_detection_load(const struct amp_image_loader *l, const load_args *a)
 {
     struct amp_picture p;
     /* No side of the placed image is longer than the canvas's longer one. */
@@ -102,10 +102,4 @@ bool amp_detection_load(const struct amp_detection_loader *l, const load_args *a
     load(l, a, p.pixels);
     amp_picture_drop(l, &p);
     return true;
-}
-
-int amp_load_image(const load_args *a, int reduces, amp_load_function *done, void *user)
-{
-    const struct amp_detection_loader l = {.reduces = reduces, .done = done, .user = user};
-    return amp_detection_load(&l, a);
 }

@@ -13,6 +13,6 @@
 /* Does what load_data_blocking does for a list of one image of DETECTION_DATA. False, and nothing
  * drawn: this image is left to Darknet (plugin/images/jpeg.h). Any number of threads may call it.
  */
-bool amp_detection_load(const struct amp_detection_loader *, const load_args *);
+bool amp_detection_load(const struct amp_image_loader *, const load_args *);
 
 #endif

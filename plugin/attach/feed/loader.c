@@ -2,6 +2,8 @@
  * put together (batches.c). */
 #include "loader.h"
 
+#include "classification.h"
+#include "detection.h"
 #include "images.h"
 
 #include <pthread.h>
@@ -35,7 +37,8 @@ int amp_loader_threads(const struct amp_session *s, const load_args *args)
 static const char *advice(const struct amp_session *s, const load_args *args)
 {
     int threads = amp_loader_threads(s, args);
-    if (s->options.loader == AMP_LOADER_DARKNET && args->type == DETECTION_DATA)
+    bool has_fast = args->type == DETECTION_DATA || args->type == CLASSIFICATION_DATA;
+    if (s->options.loader == AMP_LOADER_DARKNET && has_fast)
         return "amp_loader=fast loads JPEGs several times as fast";
     if (threads < cores() && threads < args->n)
         return "raise amp_loader_threads: it is less than the number of cores";
@@ -44,10 +47,10 @@ static const char *advice(const struct amp_session *s, const load_args *args)
 
 /* Networks that train at the same time draw from the same files, so the program has one; the first
  * network's keys count. */
-static const struct amp_detection_loader *fast_loader(const struct amp_options *o)
+static const struct amp_image_loader *fast_loader(const struct amp_options *o)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static struct amp_detection_loader loader;
+    static struct amp_image_loader loader;
     static bool made;
     pthread_mutex_lock(&lock);
     if (!made) {
@@ -61,12 +64,26 @@ static const struct amp_detection_loader *fast_loader(const struct amp_options *
 }
 
 /* With seed=N alone images stay Darknet's to the bit. */
-const struct amp_detection_loader *amp_loader_choose(struct amp_session *s, const load_args *args)
+const struct amp_image_loader *amp_loader_choose(struct amp_session *s, const load_args *args)
 {
     if (!s) return NULL;
     s->log.feeding = advice(s, args);
     s->log.replaced = amp_images_replaced;
-    bool fast = s->options.loader == AMP_LOADER_FAST || s->desc->dialect != AMP_DIALECT_STOCK;
-    bool ours = fast && args->type == DETECTION_DATA;
+    bool fast = s->options.loader == AMP_LOADER_FAST;
+    bool ours = args->type == CLASSIFICATION_DATA ? fast
+                : args->type == DETECTION_DATA    ? fast || s->desc->dialect != AMP_DIALECT_STOCK
+                                                  : false;
     return ours ? fast_loader(&s->options) : NULL;
+}
+
+bool amp_loader_load(const struct amp_image_loader *l, const load_args *args)
+{
+    return args->type == DETECTION_DATA ? amp_detection_load(l, args)
+                                        : amp_classification_load(l, args);
+}
+
+int amp_load_image(const load_args *args, int reduces, amp_load_function *done, void *user)
+{
+    const struct amp_image_loader l = {.reduces = reduces, .done = done, .user = user};
+    return amp_loader_load(&l, args);
 }

@@ -3,12 +3,17 @@
 #ifndef AMP_LOADER_H
 #define AMP_LOADER_H
 
-#include "detection.h"
+#include "pictures.h"
 #include "plugin/attach/session.h"
+
+#include <stdbool.h>
 
 /* NULL: Darknet loads this batch, if its rules are stock's. Also tells the log what would shorten a
  * wait for images. */
-const struct amp_detection_loader *amp_loader_choose(struct amp_session *, const load_args *);
+const struct amp_image_loader *amp_loader_choose(struct amp_session *, const load_args *);
+/* Loads a list of one image by our own path. False, and nothing drawn: it is left to Darknet. Any
+ * number of threads may call it. */
+bool amp_loader_load(const struct amp_image_loader *, const load_args *);
 /* At least 1. */
 int amp_loader_threads(const struct amp_session *, const load_args *);
 

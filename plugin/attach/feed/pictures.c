@@ -39,13 +39,13 @@ static void give_memory(struct amp_picture_memory *m)
     pthread_mutex_unlock(&unused.lock);
 }
 
-void amp_picture_tell(const struct amp_detection_loader *l, enum amp_load_part done)
+void amp_picture_tell(const struct amp_image_loader *l, enum amp_load_part done)
 {
     if (l->done) l->done(done, l->user);
 }
 
-static const struct amp_pixels *read_jpeg(const struct amp_detection_loader *l, char *path,
-                                          int least, struct amp_jpeg_memory *memory)
+static const struct amp_pixels *read_jpeg(const struct amp_image_loader *l, char *path, int least,
+                                          struct amp_jpeg_memory *memory)
 {
     if (!amp_jpeg_file(path, memory)) return NULL;
     amp_picture_tell(l, AMP_LOAD_READ);
@@ -54,7 +54,7 @@ static const struct amp_pixels *read_jpeg(const struct amp_detection_loader *l, 
     return image;
 }
 
-bool amp_picture_read(const struct amp_detection_loader *l, char *path, int least,
+bool amp_picture_read(const struct amp_image_loader *l, char *path, int least,
                       struct amp_picture *p)
 {
     *p = (struct amp_picture){.pixels =
@@ -80,7 +80,7 @@ static void take_pixels(image from, struct amp_pixels *to)
     to->full_h = from.h;
 }
 
-void amp_picture_read_any(const struct amp_detection_loader *l, char *path, struct amp_picture *p)
+void amp_picture_read_any(const struct amp_image_loader *l, char *path, struct amp_picture *p)
 {
     if (amp_picture_read(l, path, 0, p)) return;
     image decoded = amp_image_load_color(path, 0, 0);
@@ -92,7 +92,7 @@ void amp_picture_read_any(const struct amp_detection_loader *l, char *path, stru
     amp_picture_tell(l, AMP_LOAD_DECODE);
 }
 
-void amp_picture_drop(const struct amp_detection_loader *l, const struct amp_picture *p)
+void amp_picture_drop(const struct amp_image_loader *l, const struct amp_picture *p)
 {
     if (p->memory)
         give_memory(p->memory);

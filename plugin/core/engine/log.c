@@ -34,7 +34,7 @@ static void advise(const struct amp_log *log)
         {AMP_TIME_UPDATE, .2, "a larger batch makes fewer updates (amp plan CFG --memory GIB)"},
         {AMP_TIME_PEERS, .2,
          "amp_log's slowest_rank says for whom; amp_wire=bf16 sends half the bytes"},
-        {AMP_TIME_EVALUATION, .25, "-map_every or -mAP_epochs measures less often"},
+        {AMP_TIME_EVALUATION, .25, "-map_every, -mAP_epochs or -topk_every measures less often"},
         {AMP_TIME_OTHER, .1,
          "it is Darknet's own work between iterations, its lines on a slow terminal among it: "
          "-quiet leaves them out"},
@@ -362,8 +362,9 @@ float amp_log_tell(struct amp_log *log, float loss)
     return told;
 }
 
-void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50, double map75,
-                            double map, double seconds)
+void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double seconds,
+                            const struct amp_figure *figures, int n,
+                            const struct amp_class_figure *of_classes, int n_classes)
 {
     /* All clocks move on by the time of the evaluation, so that speeds and seconds count training
      * only. */
@@ -371,7 +372,7 @@ void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50,
     log->window_start += seconds;
     log->started += seconds;
     amp_times_move(&log->times, AMP_TIME_OTHER, AMP_TIME_EVALUATION, seconds);
-    amp_log_write_evaluation(log, iteration, map50, map75, map, seconds);
+    amp_log_write_evaluation(log, iteration, seconds, figures, n, of_classes, n_classes);
 }
 
 /* ---- lines of losses ---- */

@@ -11,6 +11,7 @@
 #include "graph.h"
 #include "noise.h"
 #include "times.h"
+#include "plugin/include/amp.h"
 #include "plugin/core/net/net.h"
 
 /* Numbers of one layer. NAN: the number does not exist, or is not finite. */
@@ -133,17 +134,19 @@ void amp_log_iteration(struct amp_log *, const struct amp_scaler *, size_t itera
  * which its trainers know that there is none, if no loss came before. Once per iteration. */
 float amp_log_tell(struct amp_log *, float loss);
 
-/* Writes an object of its own to the file: the measured precision of this iteration's weights.
- * seconds: time that the measurement took; it does not count as training time. */
-void amp_log_add_evaluation(struct amp_log *, size_t iteration, double map50, double map75,
-                            double map, double seconds);
+/* Writes an object of its own to the file: a measurement of this iteration's weights. seconds: time
+ * that it took; they do not count as training time. */
+void amp_log_add_evaluation(struct amp_log *, size_t iteration, double seconds,
+                            const struct amp_figure *, int n, const struct amp_class_figure *,
+                            int n_classes);
 
 /* ---- the file (log_file.c); nothing where there is none ---- */
 
 void amp_log_write_iteration(struct amp_log *, const struct amp_scaler *, double seconds,
                              const struct amp_numbers *);
-void amp_log_write_evaluation(struct amp_log *, size_t iteration, double map50, double map75,
-                              double map, double seconds);
+void amp_log_write_evaluation(struct amp_log *, size_t iteration, double seconds,
+                              const struct amp_figure *, int n, const struct amp_class_figure *,
+                              int n_classes);
 void amp_log_write_summary(struct amp_log *);
 
 /* Reads the numbers of the layers for amp_log, from the last pass, which was inspected. backward:

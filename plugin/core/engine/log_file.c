@@ -179,16 +179,24 @@ void amp_log_write_iteration(struct amp_log *log, const struct amp_scaler *s, do
     end_line(log, &j);
 }
 
-void amp_log_write_evaluation(struct amp_log *log, size_t iteration, double map50, double map75,
-                              double map, double seconds)
+void amp_log_write_evaluation(struct amp_log *log, size_t iteration, double seconds,
+                              const struct amp_figure *figures, int n,
+                              const struct amp_class_figure *of_classes, int n_classes)
 {
     if (!log->json) return;
     struct amp_json j = begin_line(log, iteration);
     amp_json_begin(&j, "evaluation", '{');
     amp_json_number(&j, "seconds", seconds);
-    amp_json_number(&j, "map50", map50);
-    amp_json_number(&j, "map75", map75);
-    amp_json_number(&j, "map", map);
+    for (int i = 0; i < n; i++)
+        amp_json_number(&j, figures[i].name, figures[i].value);
+    if (n_classes) amp_json_begin(&j, "classes", '[');
+    for (int i = 0; i < n_classes; i++) {
+        amp_json_begin(&j, NULL, '{');
+        amp_json_string(&j, "name", of_classes[i].class_name);
+        amp_json_number(&j, of_classes[i].figure.name, of_classes[i].figure.value);
+        amp_json_end(&j, '}');
+    }
+    if (n_classes) amp_json_end(&j, ']');
     amp_json_end(&j, '}');
     end_line(log, &j);
 }

@@ -176,7 +176,8 @@ static const struct amp_option_row rows[] = {
      "pass over the gradients in each step.",
      .kind = AMP_OPTION_SWITCH, .offset = AT(log_noise)},
     {"amp_loader", "word", "fast or darknet", "fast",
-     "What loads a detector's images. fast: JPEGs from file to input in one pass, with Darknet's "
+     "What loads the images of a detector or classifier. fast: JPEGs from file to input in one "
+     "pass, with Darknet's "
      "labels and pixels within 5e-4 of Darknet's; other files as Darknet loads them. darknet: "
      "Darknet's own code for all.",
      .kind = AMP_OPTION_WORD, .offset = AT(loader), .words = loader_words},
@@ -186,11 +187,13 @@ static const struct amp_option_row rows[] = {
      .described = true, .kind = AMP_OPTION_COUNT, .offset = AT(loader_threads),
      .numbers = {1, 1024}},
     {"amp_jpeg_scale", "switch", "0 or 1", "0",
-     "Decode large JPEGs at 1/2, 1/4 or 1/8 of their size, but not below the network's input. A "
+     "Decode a detector's large JPEGs at 1/2, 1/4 or 1/8 of their size, but not below the "
+     "network's input. A "
      "pixel is then a mean, where Darknet takes a single one.",
      .kind = AMP_OPTION_SWITCH, .offset = AT(jpeg_scale)},
     {"amp_image_cache", "integer", "0 to 1000000000", "0",
-     "MiB of memory for decoded images of a detector. An image in it is not decoded again. When "
+     "MiB of memory for decoded images of a detector or classifier. An image in it is not decoded "
+     "again. When "
      "it is full, the image that was not used for longest goes.",
      .kind = AMP_OPTION_COUNT, .offset = AT(image_cache), .numbers = {0, MOST}},
     {"freeze", "switch", "0 or 1", "0",
