@@ -99,8 +99,6 @@ void amp_log_waited(struct amp_log *, double seconds);
 /* A backup held up training so long, which is part of the time of the iteration to come. Not with
  * amp_backup_every=auto, which needs no advice. */
 void amp_log_saved(struct amp_log *, double seconds);
-/* Epochs so far, a fraction; NAN: no list. */
-double amp_log_epoch(const struct amp_log *);
 /* Whether it is time to look at the memory again; what was seen. */
 bool amp_log_wants_memory(const struct amp_log *);
 void amp_log_memory(struct amp_log *, const struct amp_memory *);
@@ -142,6 +140,8 @@ void amp_log_add_evaluation(struct amp_log *, size_t iteration, double seconds,
 
 /* ---- the file (log_file.c); nothing where there is none ---- */
 
+/* Epochs so far, a fraction; NAN: no list. The progress line has it too. */
+double amp_log_epoch(const struct amp_log *);
 void amp_log_write_iteration(struct amp_log *, const struct amp_scaler *, double seconds,
                              const struct amp_numbers *);
 void amp_log_write_evaluation(struct amp_log *, size_t iteration, double seconds,

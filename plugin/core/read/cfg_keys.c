@@ -3,6 +3,7 @@
  * stock's rules what another Darknet would train, by the fork's what this program cannot train.
  * Which keys there are stands in key_table.c. */
 #include "cfg_checks.h"
+#include "dialect.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cfg_checks.h"
+#include "dialect.h"
 #include "schedule.h"
 
 /* ---- numbers ---- */

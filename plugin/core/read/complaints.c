@@ -2,7 +2,6 @@
 #include "complaints.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,14 +55,6 @@ int amp_fail_value(const struct amp_complaints *c, const struct amp_cfg_section 
     WRITE_ERROR(c, "%s:%d: %s=%.80s in %s: ", c->cfg->path, e->line, e->key, e->written, s->name);
 }
 
-const char *amp_fork_way_out(const struct amp_cfg_file *cfg)
-{
-    const struct amp_cfg_section *net = cfg->sections;
-    bool chosen = cfg->dialect == AMP_DIALECT_FORK || amp_cfg_find(net, "amp_dialect");
-    if (chosen || amp_cfg_int(net, "mixed_precision", 0) != 1) return "";
-    return " (AlexeyAB's Darknet allows it; amp_dialect=fork under [net] follows its rules)";
-}
-
 /* ---- notes ---- */
 
 static size_t room(const struct amp_complaints *c)
@@ -99,19 +90,6 @@ void amp_note_value(const struct amp_complaints *c, const struct amp_cfg_section
 void amp_note_text(const struct amp_complaints *c, const char *text)
 {
     append(c->notes, room(c), "%s\n", text);
-}
-
-int amp_doubt_line(const struct amp_complaints *c, int line, const char *format, ...)
-{
-    char what[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    if (c->cfg->dialect != AMP_DIALECT_FORK)
-        return amp_fail_line(c, line, "%s%s", what, amp_fork_way_out(c->cfg));
-    amp_note_line(c, line, "%s", what);
-    return 0;
 }
 
 /* ---- keys without effect ---- */

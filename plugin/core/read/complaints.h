@@ -28,15 +28,6 @@ __attribute__((format(printf, 4, 5))) int amp_fail_value(const struct amp_compla
                                                          const struct amp_cfg_entry *,
                                                          const char *format, ...);
 
-/* Of what stock's rules forbid, and the fork's only allow because its users' cfgs have it and the
- * fork runs: an error (-1) with amp_fork_way_out, or a note (0), by the cfg's dialect. */
-__attribute__((format(printf, 3, 4))) int amp_doubt_line(const struct amp_complaints *, int line,
-                                                         const char *format, ...);
-
-/* Words for the end of an error that the fork's rules do not have: a cfg without any key of the
- * fork's own may be one of its users'. "" where they are no choice, or not left to be chosen. */
-const char *amp_fork_way_out(const struct amp_cfg_file *);
-
 /* Notes, one line each, in the same three forms. */
 __attribute__((format(printf, 3, 4))) void amp_note_line(const struct amp_complaints *, int line,
                                                          const char *format, ...);

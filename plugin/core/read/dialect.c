@@ -2,6 +2,7 @@
  * key_table.c. */
 #include "dialect.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,4 +109,27 @@ void amp_dialect_settle(struct amp_cfg_file *cfg)
     }
     for (int i = 0; i < cfg->n_sections; i++)
         if (section_decides(cfg, &cfg->sections[i])) return;
+}
+
+/* ---- complaints ---- */
+
+const char *amp_fork_way_out(const struct amp_cfg_file *cfg)
+{
+    const struct amp_cfg_section *net = cfg->sections;
+    bool chosen = cfg->dialect == AMP_DIALECT_FORK || amp_cfg_find(net, "amp_dialect");
+    if (chosen || amp_cfg_int(net, "mixed_precision", 0) != 1) return "";
+    return " (AlexeyAB's Darknet allows it; amp_dialect=fork under [net] follows its rules)";
+}
+
+int amp_doubt_line(const struct amp_complaints *c, int line, const char *format, ...)
+{
+    char what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    if (c->cfg->dialect != AMP_DIALECT_FORK)
+        return amp_fail_line(c, line, "%s%s", what, amp_fork_way_out(c->cfg));
+    amp_note_line(c, line, "%s", what);
+    return 0;
 }

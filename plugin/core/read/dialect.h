@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "cfg_text.h"
+#include "complaints.h"
 
 /* Values of the key amp_dialect, in the order of its words. */
 enum amp_dialect_choice { AMP_DIALECT_AUTO, AMP_DIALECT_IS_STOCK, AMP_DIALECT_IS_FORK };
@@ -22,6 +22,17 @@ void amp_dialect_settle(struct amp_cfg_file *);
 const char *amp_fork_layer(const char *name);
 /* Whether only the fork knows the activation. */
 bool amp_fork_activation(const char *name);
+
+/* ---- complaints ---- */
+
+/* Of what stock's rules forbid, and the fork's only allow because its users' cfgs have it and the
+ * fork runs: an error (-1) with amp_fork_way_out, or a note (0), by the cfg's dialect. */
+__attribute__((format(printf, 3, 4))) int amp_doubt_line(const struct amp_complaints *, int line,
+                                                         const char *format, ...);
+
+/* Words for the end of an error that the fork's rules do not have: a cfg without any key of the
+ * fork's own may be one of its users'. "" where they are no choice, or not left to be chosen. */
+const char *amp_fork_way_out(const struct amp_cfg_file *);
 
 /* For messages about what only the fork trains. */
 #define AMP_FORK_HINT "mixed_precision=1 trains it by AlexeyAB's rules, with amp_dtype=fp32 in FP32"
