@@ -117,8 +117,7 @@ static void evaluate(network *net, size_t iteration)
     struct amp_evaluator *e = watch.evaluator;
     if (!e || !amp_evaluator_is_due(e, iteration)) return;
     int failed = measure_aloud(net, iteration);
-    /* The next look at it ends Darknet's loop, which then saves as at any end. */
-    if (amp_evaluator_gives_up(e)) net->max_batches = (int)iteration;
+    if (amp_evaluator_gives_up(e)) amp_end_training(net, iteration);
     if (failed) return;
     const double *values = amp_evaluator_last(e)->values;
     if (watch.chart) amp_chart_add_map(watch.chart, iteration, values[0], values[watch.thin]);

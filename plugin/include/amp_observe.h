@@ -84,6 +84,9 @@ AMP_API int amp_process(int *processes);
  * with bytes 0. Returns 1 on all if one of them has failed, or process 0 has no memory; rows are
  * then as they were. */
 AMP_API int amp_processes_collect(void **rows, size_t *bytes, int failed);
+/* Ends the training that is at this iteration, as max_batches would. Of several processes all call
+ * it. */
+AMP_API void amp_end_training(struct network *, size_t iteration);
 
 struct load_args;
 

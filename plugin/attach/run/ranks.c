@@ -182,6 +182,13 @@ int amp_processes_collect(void **rows, size_t *bytes, int failed)
     return failed;
 }
 
+/* The step has ended before anyone knew that it is the last one. */
+void amp_end_training(network *net, size_t iteration)
+{
+    net->max_batches = (int)iteration;
+    finished = true;
+}
+
 /* ---- a network ---- */
 
 /* subdivisions=auto. The first answer holds for all networks of this cfg, since the memory that
