@@ -265,11 +265,11 @@ def measured(out):
     return [re.sub(r"[\d.]+ s$", "", line) for line in out.splitlines() if line.startswith("mAP at iteration")]
 
 
-def start_map(folder, n):
+def start_map(folder, n, words="-map_every 100"):
     """Each rank has images of its own to measure on."""
-    command = 'cd ${OMPI_COMM_WORLD_RANK:-0}; exec "$0" detector train ../toy.data ../toy.cfg -map -map_every 100'
-    words = ["mpirun", "-np", str(n)] if n else []
-    return subprocess.Popen([*words, "sh", "-c", command, DARKNET], cwd=folder, text=True, stdout=subprocess.PIPE,
+    command = 'cd ${OMPI_COMM_WORLD_RANK:-0}; exec "$0" detector train ../toy.data ../toy.cfg -map ' + words
+    launcher = ["mpirun", "-np", str(n)] if n else []
+    return subprocess.Popen([*launcher, "sh", "-c", command, DARKNET], cwd=folder, text=True, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, env=dict(os.environ, **OPEN_MPI))
 
 
@@ -314,6 +314,17 @@ def check_map(root):
     assert re.search(r"rank 2 on \S+ cannot go on, in iteration 100: image \"image006.png\" cannot be read or decoded.*The "
                      r"state after iteration 100 is saved", said), said
     assert not measured(out), out
+
+
+def check_patience(root):
+    """A rate that learns nothing more: all processes end, as after max_batches."""
+    folder = make_map(root / "patient", FAST, 2)
+    change(folder, "learning_rate=0.002", "learning_rate=0")
+    out, said = end(start_map(folder, 2, "-map_every 10 -patience 2"))
+    told = re.search(r"\(-patience 2\): training ends at iteration (\d+); the best was iteration (\d+)", said)
+    assert told and int(told[1]) == int(told[2]) + 20 < 300 and said.count("training ends") == 1, said
+    assert measured(out)[-1].startswith("mAP at iteration %s:" % told[1]), out
+    assert (folder / "backup" / "toy_final.weights").exists() and "mpirun has exited" not in said, said
 
 
 # ---- faults of one process ----
@@ -457,8 +468,8 @@ def main():
     skip_without_mpi()
     run_checks(globals(), [
         check_one_of_one, check_part_of_a_step, check_other_state, check_other_ways_to_attach, check_default_order,
-        check_scale, check_bytes, check_wire, check_without_seed, check_long, check_map, check_bad_label, check_failing,
-        check_stopped, check_launcher_stopped, check_diverged, check_gpus])
+        check_scale, check_bytes, check_wire, check_without_seed, check_long, check_map, check_patience,
+        check_bad_label, check_failing, check_stopped, check_launcher_stopped, check_diverged, check_gpus])
 
 
 if __name__ == "__main__":
