@@ -217,12 +217,6 @@ void amp_log_scale(struct amp_log *log, const char *why, double old_scale, doubl
             amp_scale_text(old_scale, from), amp_scale_text(new_scale, to), why);
 }
 
-double amp_log_epoch(const struct amp_log *log)
-{
-    if (!log->listed) return NAN;
-    return (double)log->iteration * log->images_per_iteration / (double)log->listed;
-}
-
 bool amp_log_wants_memory(const struct amp_log *log)
 {
     return !log->place && amp_clock_seconds() - log->memory_looked >= MEMORY_SECONDS;

@@ -148,6 +148,12 @@ static void write_memory(struct amp_json *j, const struct amp_memory *m)
     amp_json_number(j, "device_memory_reserved_bytes", (double)m->device_reserved);
 }
 
+double amp_log_epoch(const struct amp_log *log)
+{
+    if (!log->listed) return NAN;
+    return (double)log->iteration * log->images_per_iteration / (double)log->listed;
+}
+
 void amp_log_write_iteration(struct amp_log *log, const struct amp_scaler *s, double seconds,
                              const struct amp_numbers *numbers)
 {

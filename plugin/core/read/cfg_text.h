@@ -42,6 +42,7 @@ struct amp_cfg_file {
     int carriage_return; /* the first line that ended with one, which is dropped; 0: none */
     enum amp_dialect dialect;
     char dialect_reason[128]; /* "line 12: iou_loss=ciou"; "" for stock's rules */
+    bool fork_is_free;        /* stock's rules were not asked for, the fork's would do as well */
 };
 
 /* sectioned: a cfg; else a .data file, which has one section, named "". NULL on failure, with

@@ -2,7 +2,6 @@
 #include "complaints.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,9 +57,7 @@ int amp_fail_value(const struct amp_complaints *c, const struct amp_cfg_section 
 
 const char *amp_fork_way_out(const struct amp_cfg_file *cfg)
 {
-    const struct amp_cfg_section *net = cfg->sections;
-    bool chosen = cfg->dialect == AMP_DIALECT_FORK || amp_cfg_find(net, "amp_dialect");
-    if (chosen || amp_cfg_int(net, "mixed_precision", 0) != 1) return "";
+    if (!cfg->fork_is_free) return "";
     return " (AlexeyAB's Darknet allows it; amp_dialect=fork under [net] follows its rules)";
 }
 

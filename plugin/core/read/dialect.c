@@ -100,6 +100,7 @@ void amp_dialect_settle(struct amp_cfg_file *cfg)
     const struct amp_cfg_entry *named = amp_cfg_find(net, "amp_dialect");
     cfg->dialect = AMP_DIALECT_STOCK;
     cfg->dialect_reason[0] = '\0';
+    cfg->fork_is_free = false;
     if (amp_cfg_int(net, "mixed_precision", 0) != 1) return;
     if (named && !strcmp(named->value, "stock")) return;
     if (named && !strcmp(named->value, "fork")) {
@@ -108,4 +109,5 @@ void amp_dialect_settle(struct amp_cfg_file *cfg)
     }
     for (int i = 0; i < cfg->n_sections; i++)
         if (section_decides(cfg, &cfg->sections[i])) return;
+    cfg->fork_is_free = !named;
 }
