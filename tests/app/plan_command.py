@@ -305,7 +305,7 @@ def main():
             done = subprocess.run([program, "amp", "plan", cfgs[0]], stdout=full,
                                   stderr=subprocess.PIPE, text=True)
         assert done.returncode == 1 and "cannot be written" in done.stderr, done
-        for arguments in ([], ["--yaml", "bad.cfg"], ["bad.cfg", "bad.cfg"]):
+        for arguments in ([], ["--yaml", "bad.cfg"], ["bad.cfg", "bad.weights", "more"]):
             done = run(program, folder, *arguments)
             assert done.returncode == 1 and "amp plan --help" in done.stderr, done
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024

@@ -183,7 +183,7 @@ AMP_TEST(faults_name_file_and_line)
     CHECK_FAULT("0 .5 inf .1 .1\n", 1, "y \"inf\"");
     CHECK_FAULT("0 .5 .5 1e999 .1\n", 1, "width \"1e999\": must be a finite number");
     CHECK_FAULT("0 .5 .5 .1 .1x\n", 1, "height \".1x\"");
-    CHECK_FAULT("0 0,5 .5 .1 .1\n", 1, "x \"0,5\"");
+    CHECK_FAULT("0 0,5 .5 .1 .1\n", 1, "has a comma; allowed: blanks");
     CHECK_FAULT("0 .5 .5 -1e-9 .1\n", 1, "width \"-1e-9\": must not be below 0");
     CHECK_FAULT("0 .5 .5 .1 -0.1\n", 1, "height \"-0.1\": must not be below 0");
     CHECK_FAULT("0 -320 .5 .1 .1\n", 1, "x \"-320\": must be a fraction of the image");

@@ -211,7 +211,7 @@ def check_bytes(root):
         (folder / "toy.cfg").write_text(cfg.replace("[net]\n", "[net]\namp_wire=%s\n" % wire + keys))
         train(folder, 2)
         skipped, steps = 0, {False: set(), True: set()}
-        for line in map(json.loads, (folder / "log").read_text().splitlines()):
+        for line in map(json.loads, (folder / "log").read_text().splitlines()[:-1]):  # the last is the summary
             steps[line["skipped"] > skipped].add(line["exchanged_bytes"])
             skipped = line["skipped"]
         assert len(steps[True]) == len(steps[False]) == 1, steps
@@ -420,7 +420,7 @@ def check_diverged(root):
     change(folder, "burn_in=10", "burn_in=0")
     said = end(start(folder, 3), 1)[1]
     assert said.count("training diverged") == 1, said
-    assert "rank " not in said and "mpirun noticed" not in said, said
+    assert not re.search(r"\brank \d", said) and "mpirun noticed" not in said, said
     assert not (folder / "backup" / "toy_final.weights").exists()
 
 

@@ -54,7 +54,7 @@ def check_threads_and_cache(root):
     """A batch of 64 images, so that 64 threads find work."""
     settings = {"max_batches": 3, "batch": 64}
     expected, said = train(root / "default", **settings)
-    assert re.search(r"\nmixed precision:   waiting for images +\d+\.\d s +\d+\.\d %\n", said), said
+    assert re.search(r"\nmixed precision:   forward +\d+\.\d s +\d+\.\d %\n", said), said  # a wait too short has no line
     for name, keys in {"one": "amp_loader_threads=1", "three": "amp_loader_threads=3",
                        "many": "amp_loader_threads=64", "cache": "amp_image_cache=1",
                        "all": "amp_image_cache=100\namp_loader_threads=2"}.items():
