@@ -205,24 +205,16 @@ static bool in_a_step(const struct amp_session *s, const char *name)
     return true;
 }
 
-/* To the end of a save. */
-static void count_time(struct amp_session *s, double since)
-{
-    amp_times_move(&s->log.times, AMP_TIME_OTHER, AMP_TIME_SAVING, amp_clock_seconds() - since);
-}
-
 /* Takes the state. */
 static int save(struct amp_session *s, const char *name, struct amp_run_state state, char *err,
                 size_t err_size)
 {
-    double began = amp_clock_seconds();
     struct writing w = {
         .s = s, .pair = wants_sidecar(s, name) && !in_a_step(s, name), .state = state};
     name_weights(&w.weights, s, name);
     int nameless = name_average(&w.average, s, name, err, err_size);
     int unwritten = write_all(&w, err, err_size);
     amp_run_state_free(s, &w.state);
-    count_time(s, began);
     return unwritten ? -1 : nameless;
 }
 
@@ -282,9 +274,10 @@ enum amp_save_result amp_save(struct amp_session *s, const char *name, char *err
     bool refused = diverged || is_suspect(s, name, err, err_size);
     if (refused) amp_run_state_free(s, &state);
     refused = refused || save(s, name, state, err, err_size);
+    double seconds = amp_clock_seconds() - began;
+    amp_times_move(&s->log.times, AMP_TIME_OTHER, AMP_TIME_SAVING, seconds);
     if (diverged) return AMP_SAVE_DIVERGED;
     if (amp_weights_is_backup(name)) {
-        double seconds = amp_clock_seconds() - began;
         snprintf(s->backup, sizeof s->backup, "%s", name);
         if (s->options.backup_every != AMP_COUNT_AUTO) amp_log_saved(&s->log, seconds);
         if (!refused) postpone(s, seconds); /* else the next one is due at once */
@@ -332,12 +325,9 @@ int amp_save_averages(network *net, const char *path, char *err, unsigned long e
         return -1;
     }
     if (amp_group_rank()) return 0; /* rank 0 saves for all */
-    double began = amp_clock_seconds();
     amp_gpu_use(s);
     name_weights(&average, s, path);
-    int failed = write_average(s, &average, err, err_size);
-    count_time(s, began);
-    return failed;
+    return write_average(s, &average, err, err_size);
 }
 
 /* ---- loading ---- */
