@@ -30,6 +30,8 @@ def read_arguments():
 
 
 def check_options(options, network):
+    if not options.onnx.endswith(".onnx"):  # the weights may stand there by mistake
+        raise Refused(f"{options.onnx}: allowed: a name that ends in .onnx")
     if options.raw and (options.boxes or options.nms):
         raise Refused("--raw leaves out what --boxes and --nms need: give one of them")
     if not network.heads():

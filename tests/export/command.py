@@ -129,6 +129,10 @@ def check_arguments(place):
     place.refuses("--keep means something with --half only", "--keep", "1")
     place.refuses("--keep 2,9: 9: allowed: layers 0 to 4", "--half", "--keep", "2,9")
     place.refuses('did you mean --half', "--hald")
+    before = place.weights.read_bytes()  # a forgotten OUT.onnx: the second name is the weights
+    done = nets.export(DARKNET, place.cfg, place.weights, place.weights)
+    assert done.returncode == 1 and "allowed: a name that ends in .onnx" in done.stderr, done
+    assert place.weights.read_bytes() == before
 
 
 def check_hostile_weights(place, numpy):
