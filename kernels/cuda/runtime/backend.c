@@ -33,12 +33,13 @@ static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
 /* Waits first: the stream may still run operations on this memory. */
 static void memory_free(struct ampk_context *ctx, void *memory)
 {
+    if (!memory) return;
     struct ampk_block **p = &ctx->blocks, *b;
     while ((b = *p) && b->memory != memory)
         p = &b->next;
     if (b) *p = b->next;
     free(b);
-    if (memory) ampk_cuda_wait(ctx);
+    ampk_cuda_wait(ctx);
     ampk_rt_free(memory);
 }
 

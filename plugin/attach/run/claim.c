@@ -1,6 +1,6 @@
-/* Decides whether a run may save where it wants to: two processes that train cfgs of one name in one
- * folder would overwrite each other's backup and final weights, so the second one is refused. It
- * must not know what a run saves, nor when. */
+/* Decides whether a run may save where it wants to: two processes that train cfgs of one name in
+ * one folder would overwrite each other's backup and final weights, so the second one is refused.
+ * It must not know what a run saves, nor when. */
 
 #define _GNU_SOURCE
 #include "claim.h"

@@ -31,7 +31,7 @@ static const struct {
                {SIGXCPU, "SIGXCPU"}};
 enum { SIGNALS = sizeof handled / sizeof *handled };
 
-static pid_t process; /* that set the handlers */
+static pid_t process;         /* that set the handlers */
 static _Atomic int64_t first; /* the first signal: 256 * milliseconds + number; 0: none yet */
 
 /* ---- in a handler: only what is safe there, and no lock ---- */
