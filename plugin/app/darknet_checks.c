@@ -52,7 +52,7 @@ static void check_output(struct amp_darknet_checks *c, const char *path)
 static void check_new(struct amp_darknet_checks *c, const char *path)
 {
     struct stat info;
-    if (!stat(path, &info) && S_ISREG(info.st_mode))
+    if (!stat(path, &info))
         FAULT(c, "OUT file %s: is there already and would be written over; name a new one (%s %s)",
               path, c->line->command->words[0], c->line->command->files);
 }
@@ -155,7 +155,12 @@ static void check_words(struct amp_darknet_checks *c)
     if (strstr(c->line->command->files, "VIDEO"))
         check_video(c, amp_darknet_file(c->line, "VIDEO"));
     if (!strcmp(c->line->command->words[0], "art")) check_video(c, NULL);
-    /* Of detector valid it is the beginning of a name in results=. */
+    /* Of detector valid it is the beginning of a name in results=, which is looked at itself. */
+    if (out && amp_darknet_takes(c, AMP_RESULTS) && strchr(out, '/'))
+        FAULT(c,
+              "-out %s: allowed: a name without a folder; results= of the data file is where it "
+              "is written",
+              out);
     if (out && !amp_darknet_takes(c, AMP_RESULTS)) check_output(c, out);
 }
 
@@ -322,6 +327,11 @@ static void check_inputs(struct amp_darknet_checks *c)
     if (amp_darknet_takes(c, AMP_ONE_IMAGE) && net->batch != 1) tell_batch(c, 1);
     if (amp_darknet_takes(c, AMP_FLIPS)) check_flips(c);
     if (!strcmp(d->words[0], "rnn")) check_text(c);
+    if (amp_darknet_takes(c, AMP_STOCK) && amp_cfg_int(c->k.cfg->sections, "mixed_precision", 0))
+        FAULT(c,
+              "%s:%d: mixed_precision=1: %s replaces or leaves out layers, which a plan does not "
+              "follow; leave the key out for it",
+              c->k.cfg->path, amp_cfg_line(c->k.cfg->sections, "mixed_precision"), d->words[0]);
 }
 
 static void check_head(struct amp_darknet_checks *c, int classes)

@@ -58,7 +58,8 @@ enum { /* for short lines */
        READS_TEXT = AMP_READS_TEXT,
        ONE_IMAGE = AMP_ONE_IMAGE,
        FLIPS = AMP_FLIPS,
-       PARTS = AMP_PARTS
+       PARTS = AMP_PARTS,
+       STOCK = AMP_STOCK
 };
 
 /* `detector train` and `map` are ours and only listed. `regressor test` takes its files as the
@@ -158,13 +159,13 @@ static const struct amp_darknet_command table[] = {
     {{"lsd", "inter"}, "CFG [WEIGHTS]", .options = LSD},
     {{"lsd", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
     {{"lsd", "color"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
-    {{"nightmare", NULL}, "CFG WEIGHTS IMAGE LAYER", .options = NIGHTMARE},
+    {{"nightmare", NULL}, "CFG WEIGHTS IMAGE LAYER", NIGHTMARE, .takes = STOCK},
     {{"art", NULL}, "CFG [WEIGHTS]", .options = "c=N"},
     {{"average", NULL}, "CFG OUT WEIGHTS [WEIGHTS...]", .options = ""},
     {{"rgbgr", NULL}, "CFG WEIGHTS OUT", .options = ""},
     {{"reset", NULL}, "CFG WEIGHTS OUT", .options = ""},
-    {{"denormalize", NULL}, "CFG WEIGHTS OUT", .options = ""},
-    {{"normalize", NULL}, "CFG WEIGHTS OUT", .options = ""},
+    {{"denormalize", NULL}, "CFG WEIGHTS OUT", "", .takes = STOCK},
+    {{"normalize", NULL}, "CFG WEIGHTS OUT", "", .takes = STOCK},
     {{"rescale", NULL}, "CFG WEIGHTS OUT", .options = ""},
     {{"oneoff", NULL}, "CFG WEIGHTS OUT", .options = ""},
     {{"oneoff2", NULL}, "CFG WEIGHTS OUT LAYERS", "", .takes = PARTS},

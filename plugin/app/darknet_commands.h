@@ -24,7 +24,8 @@ enum {
     AMP_READS_TEXT = 1 << 9, /* feeds the bytes of its standard input to the network */
     AMP_ONE_IMAGE = 1 << 10, /* feeds one image, or byte, whatever the cfg's batch is */
     AMP_FLIPS = 1 << 11,     /* feeds two images */
-    AMP_PARTS = 1 << 12      /* loads some layers of another network's file on purpose */
+    AMP_PARTS = 1 << 12,     /* loads some layers of another network's file on purpose */
+    AMP_STOCK = 1 << 13      /* replaces or cuts off layers, which a plan does not follow */
 };
 
 struct amp_darknet_command {

@@ -34,6 +34,8 @@ static const enum amp_nms_kind kinds[] = {[AMP_BOX_NMS_DEFAULT] = AMP_NMS_DEFAUL
  * other Darknets. */
 image amp_boxes_letterbox(image picture, int w, int h)
 {
+    if (picture.w < 1 || picture.h < 1) /* of a video; images are looked at when they are read */
+        amp_fail("a video without a picture that can be decoded");
     return amp_session_stretches(w, h) ? AMP_USE(resize_image)(picture, w, h)
                                        : AMP_REAL(letterbox_image)(picture, w, h);
 }

@@ -147,6 +147,11 @@ def check_refused(folder):
         (None, ("oneoff", "toy.cfg", weights, "out.weights"), ["toy.cfg:", "oneoff needs a [convolutional]", "11926 filters"]),
         (None, ("imtest", "none.png"), ["none.png: No such file"]),
         (None, ("classifier", "trian", "c.data", "c.cfg"), ["did you mean classifier train?"]),
+        (None, ("rgbgr", "toy.cfg", weights, "backup"), ["OUT file backup: is there already"]),
+        (None, ("detector", "valid", "toy.data", "toy.cfg", weights, "-out", "sub/x"), ["-out sub/x: allowed: a name without"]),
+        (("toy.cfg", "[net]", "[net]\nmixed_precision=1"), ("normalize", "toy.cfg", weights, "out.weights"),
+         ["toy.cfg:3: mixed_precision=1: normalize replaces"]),
+        (None, ("detector", "demo", "toy.data", "toy.cfg", weights, "broken.jpg"), ["a video without a picture"]),
         (None, ("frobnicate",), ['unknown command "frobnicate"']),
     )
     for change, command, words in cases:
@@ -228,6 +233,7 @@ def main():
         assert run(folder, "detector", "train", "toy.data", "toy.cfg").returncode == 0
         (folder / "backup/toy_final.weights").rename(folder / "toy.weights")
         (folder / "other.weights").write_bytes((folder / "toy.weights").read_bytes() + bytes(4))
+        (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0abc")
         (folder / "c.cfg").write_text(CLASSIFIER.format(keys=""))
         (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=toy.names\n")
         check_missing(folder)
