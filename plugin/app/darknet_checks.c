@@ -344,6 +344,18 @@ static void check_head(struct amp_darknet_checks *c, int classes)
               c->k.cfg->path, l->line, l->type_name, l->classes, classes);
 }
 
+/* A text with a line for each output, by which Darknet finds it. */
+static void check_one_a_output(struct amp_darknet_checks *c, const char *path, const char *what)
+{
+    const char *why;
+    int lines = amp_checker_count_lines(path, &why);
+    if (lines < 0)
+        FAULT(c, "%s: %s (%s)", path, why, what);
+    else if (c->k.net && lines < amp_darknet_outputs(c))
+        FAULT(c, "%s: has %d lines (%s); needed: %d, as many as the network has outputs", path,
+              lines, what, amp_darknet_outputs(c));
+}
+
 /* ---- a training ---- */
 
 static bool check_training(const struct amp_darknet_line *line, char *err, size_t err_size)
@@ -387,8 +399,9 @@ static bool check_others(struct amp_darknet_checks *c)
     if (c->k.net) check_head(c, d->classes);
     if (c->data) amp_darknet_check_data(c);
     if (list) amp_darknet_check_list(c, list, "");
-    if (tokens && amp_text_unreadable(tokens))
-        FAULT(c, "%s: %s (-tokens)", tokens, amp_text_unreadable(tokens));
+    if (tokens) check_one_a_output(c, tokens, "-tokens");
+    if (!strcmp(d->words[0], "tag") && !amp_file_unreadable(d->needs))
+        check_one_a_output(c, d->needs, "the names of tags");
     return !amp_checker_end(&c->k);
 }
 

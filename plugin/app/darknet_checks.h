@@ -19,6 +19,9 @@ static inline bool amp_darknet_takes(const struct amp_darknet_checks *c, unsigne
 
 /* ---- darknet_data.c ---- */
 
+/* Of the last layer that is no [cost], as Darknet's net->outputs. */
+int amp_darknet_outputs(const struct amp_darknet_checks *);
+
 /* Whether something can be written there. why: the end of the message. */
 void amp_darknet_check_folder(struct amp_darknet_checks *, const char *folder, const char *why);
 /* A list of images. explanation: the end of a message about its name. */

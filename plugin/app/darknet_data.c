@@ -21,8 +21,7 @@ static const struct amp_layer_desc *last_layer(const struct amp_darknet_checks *
     return &c->k.net->layers[c->k.net->n - 1];
 }
 
-/* Of the last layer that is no [cost], as Darknet's net->outputs. */
-static int outputs_of(const struct amp_darknet_checks *c)
+int amp_darknet_outputs(const struct amp_darknet_checks *c)
 {
     int i = c->k.net->n - 1;
     while (i > 0 && c->k.net->layers[i].type == AMP_COST)
@@ -104,7 +103,7 @@ static void check_detector_names(struct amp_darknet_checks *c)
 static void check_output_names(struct amp_darknet_checks *c)
 {
     const char *given = amp_darknet_option(c->line, "-t");
-    int outputs = c->k.net ? outputs_of(c) : INT_MAX, top = given ? atoi(given) : 0;
+    int outputs = c->k.net ? amp_darknet_outputs(c) : INT_MAX, top = given ? atoi(given) : 0;
     const char *names = amp_cfg_string(c->data, "names", NULL);
     const char *labels = amp_cfg_string(c->data, "labels", "data/labels.list");
     if (!top) top = amp_cfg_int(c->data, "top", 1);
@@ -119,7 +118,7 @@ static void check_output_names(struct amp_darknet_checks *c)
 
 static void check_labels(struct amp_darknet_checks *c)
 {
-    int classes = amp_checker_classes(&c->k), outputs = c->k.net ? outputs_of(c) : INT_MAX;
+    int classes = amp_checker_classes(&c->k), outputs = c->k.net ? amp_darknet_outputs(c) : INT_MAX;
     if (!classes) classes = 2;
     check_lines(c, "labels", amp_cfg_string(c->data, "labels", "data/labels.list"), classes,
                 "`classes` of the data file says");

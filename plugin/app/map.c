@@ -20,6 +20,7 @@
 #include "map_page.h"
 #include "measuring.h"
 
+#include "plugin/core/files/file.h"
 #include "plugin/core/read/cfg.h"
 
 enum { MOST_WEIGHTS = 2 };
@@ -151,10 +152,10 @@ static struct amp_counts_settings counts_settings(const struct command *c)
 
 /* ---- files that are written ---- */
 
-static int check_file(const char *option, const char *path)
+static int check_file(const char *option, const char *path, char first)
 {
     char err[4700];
-    if (!path || !amp_map_check_file(path, err, sizeof err)) return 0;
+    if (!path || !amp_whole_try_as(path, first, err, sizeof err)) return 0;
     fprintf(stderr, "error: %s: %s\n", option, err);
     return -1;
 }
@@ -162,7 +163,7 @@ static int check_file(const char *option, const char *path)
 /* Tried before the work: an evaluation may take an hour. */
 static int check_files(const struct command *c)
 {
-    return check_file("--json", c->json) || check_file("--page", c->page) ? -1 : 0;
+    return check_file("--json", c->json, '{') || check_file("--page", c->page, '<') ? -1 : 0;
 }
 
 static int write_json(const struct command *c, const struct amp_map_report *r)

@@ -97,10 +97,6 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
                    const struct amp_eval_set *set, const struct amp_map_result *result,
                    bool all_ious);
 
-/* Checks whether a file can be put at this path, before the work starts. 0, or -1 with text in err:
- * the path is not a regular file, or its folder cannot be written to. */
-int amp_map_check_file(const char *path, char *err, size_t err_size);
-
 struct amp_counts; /* counts.h */
 
 /* Writes the JSON object; the file appears complete or not at all (a file beside it, then rename).

@@ -245,15 +245,6 @@ void amp_map_write_object(FILE *out, const struct amp_map_settings *settings,
 
 /* ---- the file ---- */
 
-/* rename would replace a device or a pipe such as /dev/stdout by a file. */
-int amp_map_check_file(const char *path, char *err, size_t err_size)
-{
-    struct stat info;
-    if (stat(path, &info) || S_ISREG(info.st_mode)) return amp_whole_try(path, err, err_size);
-    snprintf(err, err_size, "cannot write %s: exists and is not a regular file", path);
-    return -1;
-}
-
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
                        const struct amp_bootstrap *bootstrap, const struct amp_counts *counts,

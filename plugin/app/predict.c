@@ -73,6 +73,9 @@ static int check_arguments(const struct predict *p)
 {
     char err[300];
     if (!p->input || !p->output) return amp_complain("--input FILE and --output FILE are needed");
+    if (!strcmp(p->input, p->output) || !strcmp(p->output, p->cfg) ||
+        !strcmp(p->output, p->weights))
+        return amp_complain("--output names a file that is read; choose another name");
     if (is_precision(p->precision)) return 0;
     snprintf(err, sizeof err, "--precision %.40s: allowed: fp32, fp16 or bf16", p->precision);
     return amp_complain(err);

@@ -5,8 +5,10 @@
 #include "truth_files.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "image_files.h"
@@ -62,13 +64,14 @@ static bool refuse(FILE *file, char *why, size_t size, const char *text)
 bool amp_truths_are_tags(void *context, const char *image, char *why, size_t size)
 {
     const int *classes = context;
-    char text[100];
-    long tag;
+    char text[100], word[41], *end;
     FILE *file = open_truths(image, of_tags, why, size);
     if (!file) return errno == ENOENT;
-    while (fscanf(file, "%ld", &tag) == 1) {
-        snprintf(text, sizeof text, "tag %ld; allowed: 0 to %d", tag, *classes - 1);
-        if (tag < 0 || tag >= *classes) return refuse(file, why, size, text);
+    while (fscanf(file, "%40s", word) == 1) { /* Darknet stops at what is no number */
+        long tag = strtol(word, &end, 10);
+        snprintf(text, sizeof text, "tag %s; allowed: whole numbers from 0 to %d", word,
+                 *classes - 1);
+        if (*end || tag < 0 || tag >= *classes) return refuse(file, why, size, text);
     }
     fclose(file);
     return true;
@@ -77,15 +80,18 @@ bool amp_truths_are_tags(void *context, const char *image, char *why, size_t siz
 bool amp_truths_are_values(void *context, const char *image, char *why, size_t size)
 {
     const int *classes = context;
-    char text[100];
-    float value;
+    char text[100], word[41], *end;
     int n = 0;
     FILE *file = open_truths(image, of_values, why, size);
     if (!file) return false;
-    while (n < *classes && fscanf(file, "%f", &value) == 1)
-        n++;
+    for (; fscanf(file, "%40s", word) == 1; n++) {
+        float value = strtof(word, &end);
+        snprintf(text, sizeof text, "\"%s\"; allowed: finite numbers with blanks between them",
+                 word);
+        if (*end || !isfinite(value)) return refuse(file, why, size, text);
+    }
     snprintf(text, sizeof text, "holds %d numbers; needed: %d, as many as classes", n, *classes);
-    if (n < *classes) return refuse(file, why, size, text);
+    if (n != *classes) return refuse(file, why, size, text);
     fclose(file);
     return true;
 }

@@ -152,6 +152,11 @@ def check_refused(folder):
         (("toy.cfg", "[net]", "[net]\nmixed_precision=1"), ("normalize", "toy.cfg", weights, "out.weights"),
          ["toy.cfg:3: mixed_precision=1: normalize replaces"]),
         (None, ("detector", "demo", "toy.data", "toy.cfg", weights, "broken.jpg"), ["a video without a picture"]),
+        (None, ("rnn", "generate", "c.cfg", "-tokens", "one.tokens"), ["one.tokens: has 1 lines (-tokens); needed: 2"]),
+        (None, ("detector", "map", "toy.data", "toy.cfg", weights, "--json", "train.txt"),
+         ["train.txt: is there and is another kind of file"]),
+        (None, ("amp", "predict", "toy.cfg", weights, "--input", "toy.names", "--output", "toy.names"),
+         ["--output names a file that is read"]),
         (None, ("frobnicate",), ['unknown command "frobnicate"']),
     )
     for change, command, words in cases:
@@ -233,6 +238,7 @@ def main():
         assert run(folder, "detector", "train", "toy.data", "toy.cfg").returncode == 0
         (folder / "backup/toy_final.weights").rename(folder / "toy.weights")
         (folder / "other.weights").write_bytes((folder / "toy.weights").read_bytes() + bytes(4))
+        (folder / "one.tokens").write_text("a\n")
         (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0abc")
         (folder / "c.cfg").write_text(CLASSIFIER.format(keys=""))
         (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=toy.names\n")

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,6 +247,23 @@ int amp_whole_try(const char *path, char *err, size_t err_size)
     int failed = amp_whole_begin(&f, path, err, err_size);
     amp_whole_drop(&f);
     return failed;
+}
+
+int amp_whole_try_as(const char *path, char first, char *err, size_t err_size)
+{
+    struct stat info;
+    char begin = first;
+    if (stat(path, &info)) return amp_whole_try(path, err, err_size);
+    if (!S_ISREG(info.st_mode)) {
+        snprintf(err, err_size, "cannot write %s: exists and is not a regular file", path);
+        return -1;
+    }
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool other = fd >= 0 && read(fd, &begin, 1) == 1 && begin != first;
+    if (fd >= 0) close(fd);
+    if (!other) return amp_whole_try(path, err, err_size);
+    snprintf(err, err_size, "%s: is there and is another kind of file; choose another name", path);
+    return -1;
 }
 
 int amp_whole_flush(struct amp_whole_file *f, char *err, size_t err_size)

@@ -47,6 +47,10 @@ FILE *amp_whole_stream(struct amp_whole_file *, char *err, size_t err_size);
 int amp_whole_end_stream(struct amp_whole_file *, FILE *, char *err, size_t err_size);
 /* Whether the file can be written: begins it and drops it. */
 int amp_whole_try(const char *path, char *err, size_t err_size);
+/* The same of a file that begins with `first`, before the work: what is there already, is not empty
+ * and begins otherwise is not replaced, since its name is probably a mistake; nor is what is no
+ * regular file, such as /dev/stdout. */
+int amp_whole_try_as(const char *path, char first, char *err, size_t err_size);
 /* Flushes what was written to the disk. */
 int amp_whole_flush(struct amp_whole_file *, char *err, size_t err_size);
 int amp_whole_place(struct amp_whole_file *, char *err, size_t err_size);
