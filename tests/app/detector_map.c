@@ -603,7 +603,7 @@ static void make_good_input(void)
     predict_all(net, 0.005f, 0.45f);
     make_labels();
     free_network(net);
-    write_file("out.json", "old");
+    write_file("out.json", "{old}");
 }
 
 /* The program must refuse, with this text, and leave the old result alone. */
@@ -612,7 +612,7 @@ static void check_refused(const char *arguments, const char *what)
     CHECK_INT(run_map(arguments), 1);
     if (!strstr(read_file_text("err.txt"), what))
         TEST_FAIL("\"%s\" does not say \"%s\": %s", arguments, what, read_file_text("err.txt"));
-    CHECK_STR(read_file_text("out.json"), "old");
+    CHECK_STR(read_file_text("out.json"), "{old}");
     CHECK_INT(system("test \"$(ls | grep -c part-)\" = 0"), 0);
 }
 
