@@ -130,7 +130,7 @@ static void read_point(struct amp_chart *c, const char *line)
 }
 
 /* False: the file is not one of our charts. An empty file is fine. */
-static bool read_file(struct amp_chart *c, FILE *f, bool goes_on)
+static bool read_file(struct amp_chart *c, FILE *f, bool resumed)
 {
     char line[512];
     bool ours = false, any = false;
@@ -138,17 +138,17 @@ static bool read_file(struct amp_chart *c, FILE *f, bool goes_on)
         any = true;
         ours = strstr(line, MARKER);
     }
-    while (ours && goes_on && fgets(line, sizeof line, f) && !strstr(line, "</metadata>"))
+    while (ours && resumed && fgets(line, sizeof line, f) && !strstr(line, "</metadata>"))
         read_point(c, line);
     return ours || !any;
 }
 
 /* A file that is not a chart is never overwritten: the name is probably a mistake. */
-static int take_up(struct amp_chart *c, bool goes_on, char *err, size_t err_size)
+static int take_up(struct amp_chart *c, bool resumed, char *err, size_t err_size)
 {
     FILE *f = fopen(c->path, "r");
     if (!f && errno == ENOENT) return 0;
-    bool ours = f && read_file(c, f, goes_on);
+    bool ours = f && read_file(c, f, resumed);
     if (!f)
         snprintf(err, err_size, "%s: %s", c->path, strerror(errno));
     else if (!ours)
@@ -158,7 +158,7 @@ static int take_up(struct amp_chart *c, bool goes_on, char *err, size_t err_size
 }
 
 struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup *setup,
-                                 bool goes_on, char *err, size_t err_size)
+                                 bool resumed, char *err, size_t err_size)
 {
     struct amp_chart *c = calloc(1, sizeof *c);
     if (!c) {
@@ -169,7 +169,7 @@ struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup 
     int length = snprintf(c->path, sizeof c->path, "%s", path);
     if (length >= (int)sizeof c->path)
         snprintf(err, err_size, "%.60s...: the name is too long", path);
-    else if (!take_up(c, goes_on, err, err_size) &&
+    else if (!take_up(c, resumed, err, err_size) &&
              !amp_whole_try(path, err, err_size)) /* told at once */
         return c;
     free(c);

@@ -35,9 +35,9 @@ struct amp_chart_state {
 
 struct amp_chart;
 
-/* goes_on: read the points that the file holds. NULL with text in err: the file exists and is not
+/* resumed: read the points that the file holds. NULL with text in err: the file exists and is not
  * one of our charts, or cannot be written. The setup is copied, its texts are not. */
-struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup *, bool goes_on,
+struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup *, bool resumed,
                                  char *err, size_t err_size);
 void amp_chart_free(struct amp_chart *); /* for tests: a program keeps its chart to the end */
 

@@ -123,7 +123,7 @@ static int read_files(struct amp_evaluator *e, const struct amp_train_words *w, 
 }
 
 /* Cheap checks first, then all images, then the twin, which takes memory. */
-static int prepare(struct amp_evaluator *e, const struct amp_train_words *w, bool goes_on)
+static int prepare(struct amp_evaluator *e, const struct amp_train_words *w, bool resumed)
 {
     char err[3 * PATH_MAX];
     if (read_files(e, w, err, sizeof err)) {
@@ -137,7 +137,7 @@ static int prepare(struct amp_evaluator *e, const struct amp_train_words *w, boo
         fprintf(stderr, "error: %s\n", err);
         return -1;
     }
-    if (goes_on) take_up_best(e);
+    if (resumed) take_up_best(e);
     return 0;
 }
 
@@ -166,7 +166,7 @@ static void free_evaluator(struct amp_evaluator *e)
 }
 
 struct amp_evaluator *amp_evaluator_open(const struct amp_measure *measured,
-                                         const struct amp_train_words *w, int rank, bool goes_on)
+                                         const struct amp_train_words *w, int rank, bool resumed)
 {
     struct amp_evaluator *e = calloc(1, sizeof *e);
     if (!e) {
@@ -177,7 +177,7 @@ struct amp_evaluator *amp_evaluator_open(const struct amp_measure *measured,
     e->last = e->best.evaluation = none;
     e->rank = rank;
     e->patience = w->patience;
-    if (!(rank ? prepare_helper(e, w) : prepare(e, w, goes_on))) return e;
+    if (!(rank ? prepare_helper(e, w) : prepare(e, w, resumed))) return e;
     free_evaluator(e);
     return NULL;
 }

@@ -57,11 +57,11 @@ extern const struct amp_measure amp_measure_map, amp_measure_top;
 struct amp_evaluator;
 
 /* Checks and builds everything before the training. rank: of this process; process 0 alone checks,
- * prints and keeps. goes_on: the best weights so far count as this run's. It measures every so many
+ * prints and keeps. resumed: the best weights so far count as this run's. It measures every so many
  * iterations or epochs as the words say, else every epoch, at least 100 iterations. NULL after
  * naming the faults on stderr. */
 struct amp_evaluator *amp_evaluator_open(const struct amp_measure *, const struct amp_train_words *,
-                                         int rank, bool goes_on);
+                                         int rank, bool resumed);
 /* True after burn-in every so many iterations, and at the end. */
 bool amp_evaluator_is_due(const struct amp_evaluator *, size_t iteration);
 /* Measures the network's weights, keeps them if they are the best, prints, and adds to amp_log. 0,

@@ -125,7 +125,8 @@ int amp_command_detector_train(int argc, char **argv)
         fputs("nothing was trained\n", stderr);
         return 1;
     }
-    const char *idle = words.mixed ? words.one_gpu : words.gpus ? words.gpus : words.one_gpu;
+    /* With the key several GPUs are several processes, which a build for CPUs has, too. */
+    const char *idle = words.gpus && !words.mixed ? words.gpus : words.one_gpu;
     if (!on_gpu && idle && !launch.rank)
         fprintf(stderr, "darknet-amp: -gpus %s: this build has no CUDA; it trains on the CPU\n",
                 idle);

@@ -198,7 +198,7 @@ static int last_figure(const struct amp_measure *measure)
 }
 
 static int open_chart(const struct amp_train_words *w, const struct amp_measure *measure,
-                      const struct amp_cfg_file *cfg, bool goes_on)
+                      const struct amp_cfg_file *cfg, bool resumed)
 {
     char err[9000];
     char *title = basecfg((char *)w->cfg);
@@ -210,7 +210,7 @@ static int open_chart(const struct amp_train_words *w, const struct amp_measure 
     };
     mark_rates(&setup, cfg->sections);
     watch.thin = last_figure(measure);
-    watch.chart = amp_chart_open(w->chart, &setup, goes_on, err, sizeof err);
+    watch.chart = amp_chart_open(w->chart, &setup, resumed, err, sizeof err);
     if (!watch.chart) fprintf(stderr, "error: -chart: %s\n", err);
     amp_on_end(draw_the_end);
     atexit(draw_the_end); /* Darknet's own ends */
@@ -234,12 +234,12 @@ static bool continues(const struct amp_train_words *w, const struct amp_cfg_file
 static int start_watching(const struct amp_train_words *w, const struct amp_measure *measure,
                           const struct amp_cfg_file *cfg)
 {
-    bool goes_on = continues(w, cfg);
+    bool resumed = continues(w, cfg);
     int rank = amp_launch_read(getenv).rank;
     watch.total = (size_t)amp_cfg_int(cfg->sections, "max_batches", 0);
-    if (w->chart && !rank && open_chart(w, measure, cfg, goes_on)) return -1;
+    if (w->chart && !rank && open_chart(w, measure, cfg, resumed)) return -1;
     if (w->map) {
-        watch.evaluator = amp_evaluator_open(measure, w, rank, goes_on);
+        watch.evaluator = amp_evaluator_open(measure, w, rank, resumed);
         if (!watch.evaluator) return -1;
     }
     amp_on_iteration(after_iteration, NULL);

@@ -21,10 +21,10 @@ static struct amp_chart_setup setup_of(size_t total)
                                     .n_marks = 1};
 }
 
-static struct amp_chart *open_chart(size_t total, bool goes_on)
+static struct amp_chart *open_chart(size_t total, bool resumed)
 {
     struct amp_chart_setup setup = setup_of(total);
-    return amp_chart_open(scratch("c.svg"), &setup, goes_on, err, sizeof err);
+    return amp_chart_open(scratch("c.svg"), &setup, resumed, err, sizeof err);
 }
 
 static void run(struct amp_chart *c, size_t from, size_t to, size_t map_every)
