@@ -17,12 +17,14 @@ def describe(darknet, cfg):
 
 
 def make_weights(network, path, rng):
-    """Such that values neither grow nor vanish from layer to layer; what a head reads is smaller, as it takes exp of it."""
+    """Such that values neither grow nor vanish from layer to layer; what a head reads is smaller, as it takes exp of it,
+    and so is what a shortcut adds, of which nets have dozens."""
     before_head = {layer["reads"][0] for layer in network["layers"] if layer["type"] in ("yolo", "region", "detection")}
+    added = {layer["index"] - 1 for layer in network["layers"] if layer["type"] == "shortcut"}
     with open(path, "wb") as file:
         file.write(HEADER)
         for layer in network["layers"]:
-            size = .5 if layer["index"] in before_head else 1.5
+            size = .5 if layer["index"] in before_head | added else 1.5
             for name, count in layer["weights"]:
                 if name == "weights":
                     sums = count / layer["filters"] if layer["type"] != "local" else count / layer["outputs"]
