@@ -2,8 +2,8 @@
  * functions, so that each value has the same bits wherever it is computed.
  *
  * AMPK_WITH_ACTIVATION instantiates a loop over elements once for each activation that is a few
- * vector instructions, and once for all others: mish and swish, which are vector code too, and
- * those that go through scalar code. */
+ * vector instructions, and once for all others: logistic, mish and swish, which are vector code
+ * too, and those that go through scalar code. */
 #ifndef AMPK_CPU_ARITHMETIC_H
 #define AMPK_CPU_ARITHMETIC_H
 
@@ -71,9 +71,15 @@ AMPK_INLINE ampk_vec ampk_vec_exp(ampk_vec x)
         }                                                                                          \
     } while (0)
 
-/* Mish and swish and their gradients at x: kernels/activation.h has the formulas. They are not
- * inlined, or every loop would have all four; a call is nothing beside an exponential. */
+/* Logistic, mish and swish and their gradients at x: kernels/activation.h has the formulas. They
+ * are not inlined, or every loop would have them all; a call is nothing beside an exponential. */
 #define AMPK_CALLED static __attribute__((noinline, unused))
+
+AMPK_CALLED ampk_vec ampk_vec_logistic(ampk_vec x)
+{
+    const ampk_vec one = ampk_vec_set(1), zero = ampk_vec_set(0);
+    return one / (one + ampk_vec_exp(zero - x));
+}
 
 AMPK_CALLED ampk_vec ampk_vec_mish(ampk_vec x)
 {
@@ -112,6 +118,7 @@ AMPK_INLINE ampk_vec ampk_vec_activate(ampk_vec x, enum ampk_activation a)
     if (a == AMPK_LEAKY) return ampk_vec_if_positive(x, x, x * ampk_vec_set(.1f));
     /* x * 0, not 0: NaN stays NaN. */
     if (a == AMPK_RELU) return ampk_vec_if_positive(x, x, x * ampk_vec_set(0));
+    if (a == AMPK_LOGISTIC) return ampk_vec_logistic(x);
     if (a == AMPK_MISH) return ampk_vec_mish(x);
     if (a == AMPK_SWISH) return ampk_vec_swish(x);
     float lanes[AMPK_LANES];
@@ -127,6 +134,7 @@ AMPK_INLINE ampk_vec ampk_vec_activation_backward(ampk_vec d, ampk_vec out, enum
     if (a == AMPK_LINEAR) return d;
     if (a == AMPK_LEAKY) return ampk_vec_if_positive(out, d, d * ampk_vec_set(.1f));
     if (a == AMPK_RELU) return ampk_vec_if_positive(out, d, d * ampk_vec_set(0));
+    if (a == AMPK_LOGISTIC) return d * ((ampk_vec_set(1) - out) * out);
     if (a == AMPK_MISH) return d * ampk_vec_mish_gradient(out);
     if (a == AMPK_SWISH) return d * ampk_vec_swish_gradient(out);
     float lanes[AMPK_LANES];

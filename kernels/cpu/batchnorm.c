@@ -14,8 +14,9 @@ enum {
     INPUTS = 3, /* tensors that a kernel reads at most */
     TILE = 512, /* elements in a tile of up to this many channels, else one pixel */
     TILE_CHANNELS = 128,
-    BLOCK_PIXELS = 8, /* sides of the FP32 blocks */
-    BLOCK_CHANNELS = 256,
+    BLOCK_PIXELS = 64, /* sides of the FP32 blocks */
+    BLOCK_CHANNELS = 64,
+    SUM_PIXELS = 8,
 };
 
 /* Some pixels of some channels of one image, as a kernel sees them. */
@@ -122,31 +123,77 @@ static uint32_t run_direct(const struct job *job, const struct ampk_region *regi
     return largest;
 }
 
-/* Index of an element in its image, in memory order. */
-static size_t element(const struct ampk_tensor *t, size_t pixel, size_t channel)
+/* A block has its channels side by side, as NHWC tensors have. */
+AMPK_INLINE void load_pixels(const void *data, enum ampk_dtype t, size_t first, size_t pitch,
+                             const struct tile *tile, float *block)
 {
-    return is_nhwc(t) ? pixel * (size_t)ampk_pitch(t) + channel
-                      : channel * (size_t)t->h * (size_t)t->w + pixel;
+    for (size_t i = 0; i < tile->pixels; i++)
+        for (size_t j = 0; j < tile->channels; j += AMPK_LANES) {
+            size_t left = tile->channels - j;
+            ampk_vec v = ampk_vec_load(data, first + i * pitch + j, t, left);
+            ampk_vec_store(block, i * BLOCK_CHANNELS + j, AMPK_FP32, left, v);
+        }
+}
+
+AMPK_INLINE void store_pixels(void *data, enum ampk_dtype t, size_t first, size_t pitch,
+                              const struct tile *tile, const float *block)
+{
+    for (size_t i = 0; i < tile->pixels; i++)
+        for (size_t j = 0; j < tile->channels; j += AMPK_LANES) {
+            size_t left = tile->channels - j;
+            ampk_vec v = ampk_vec_load(block, i * BLOCK_CHANNELS + j, AMPK_FP32, left);
+            ampk_vec_store(data, first + i * pitch + j, t, left, v);
+        }
 }
 
 static void load_block(const struct ampk_tensor *t, size_t image, size_t pixel, size_t channel,
                        const struct tile *tile, float *block)
 {
     const void *data = ampk_at(t, image, 0);
+    size_t pitch = (size_t)ampk_pitch(t), area = (size_t)t->h * (size_t)t->w;
+    if (is_nhwc(t)) {
+        AMPK_WITH_DTYPE(t->dtype, T,
+                        load_pixels(data, T, pixel * pitch + channel, pitch, tile, block));
+        return;
+    }
     for (size_t j = 0; j < tile->channels; j++)
         for (size_t i = 0; i < tile->pixels; i++)
             block[i * BLOCK_CHANNELS + j] =
-                ampk_load(data, element(t, pixel + i, channel + j), t->dtype);
+                ampk_load(data, (channel + j) * area + pixel + i, t->dtype);
 }
 
 static void store_block(const struct ampk_tensor *t, size_t image, size_t pixel, size_t channel,
                         const struct tile *tile, const float *block)
 {
     void *data = ampk_at(t, image, 0);
+    size_t pitch = (size_t)ampk_pitch(t), area = (size_t)t->h * (size_t)t->w;
+    if (is_nhwc(t)) {
+        AMPK_WITH_DTYPE(t->dtype, T,
+                        store_pixels(data, T, pixel * pitch + channel, pitch, tile, block));
+        return;
+    }
     for (size_t j = 0; j < tile->channels; j++)
         for (size_t i = 0; i < tile->pixels; i++)
-            ampk_store(data, element(t, pixel + i, channel + j), t->dtype,
+            ampk_store(data, (channel + j) * area + pixel + i, t->dtype,
                        block[i * BLOCK_CHANNELS + j]);
+}
+
+/* The kernel on the blocks of a tile, a few pixels at a time: over so many it adds in FP32. */
+static uint32_t run_tile(const struct job *job, const struct ampk_region *region, size_t pixel,
+                         const struct tile *whole, float block[][BLOCK_PIXELS * BLOCK_CHANNELS])
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < whole->pixels; i += SUM_PIXELS) {
+        struct tile tile = tile_at(job, region, pixel + i, smaller(whole->pixels - i, SUM_PIXELS),
+                                   whole->first_channel, whole->channels);
+        for (int k = 0; k < INPUTS; k++)
+            if (job->in[k]) tile.in[k] = block[k] + i * BLOCK_CHANNELS;
+        tile.out = block[INPUTS] + i * BLOCK_CHANNELS;
+        tile.stride = tile.pitch = BLOCK_CHANNELS;
+        tile.dtype = AMPK_FP32;
+        largest = (uint32_t)larger(largest, job->kernel(job, &tile));
+    }
+    return largest;
 }
 
 /* Block by block: loads each input into FP32, runs the kernel on the blocks, and stores the
@@ -156,23 +203,18 @@ static uint32_t run_blocks(const struct job *job, const struct ampk_region *regi
     float block[INPUTS + 1][BLOCK_PIXELS * BLOCK_CHANNELS];
     size_t end = region->pixel + region->pixels, last = region->channel + region->channels;
     uint32_t largest = 0;
-    for (size_t channel = region->channel; channel < last; channel += BLOCK_CHANNELS) {
+    for (size_t channel = region->channel; channel < last; channel += BLOCK_CHANNELS)
         for (size_t pixel = region->pixel; pixel < end; pixel += BLOCK_PIXELS) {
-            struct tile tile = tile_at(job, region, pixel, smaller(end - pixel, BLOCK_PIXELS),
-                                       channel, smaller(last - channel, BLOCK_CHANNELS));
+            struct tile tile = {.pixels = smaller(end - pixel, BLOCK_PIXELS),
+                                .first_channel = channel,
+                                .channels = smaller(last - channel, BLOCK_CHANNELS)};
             for (int i = 0; i < INPUTS; i++)
-                if (job->in[i]) {
+                if (job->in[i])
                     load_block(job->in[i], region->image, pixel, channel, &tile, block[i]);
-                    tile.in[i] = block[i];
-                }
-            tile.out = block[INPUTS];
-            tile.stride = tile.pitch = BLOCK_CHANNELS;
-            tile.dtype = AMPK_FP32;
-            largest = (uint32_t)larger(largest, job->kernel(job, &tile));
+            largest = (uint32_t)larger(largest, run_tile(job, region, pixel, &tile, block));
             if (job->out)
                 store_block(job->out, region->image, pixel, channel, &tile, block[INPUTS]);
         }
-    }
     return largest;
 }
 

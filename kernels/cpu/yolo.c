@@ -12,11 +12,10 @@ AMPK_INLINE uint32_t activate(const float *x, size_t n, bool logistic, const boo
                               float scale, float *out)
 {
     ampk_vec_amax largest = ampk_vec_amax_zero();
-    const ampk_vec one = ampk_vec_set(1), zero = ampk_vec_set(0);
     const ampk_vec factor = ampk_vec_set(scale), shift = ampk_vec_set((scale - 1) / -2);
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec v = ampk_vec_load(x, i, AMPK_FP32, n - i);
-        if (logistic) v = one / (one + ampk_vec_exp(zero - v));
+        if (logistic) v = ampk_vec_logistic(v);
         if (scaled) v = ampk_vec_fma(v, factor, shift);
         ampk_vec_store_amax(out, i, AMPK_FP32, n - i, v, &largest);
     }
