@@ -82,7 +82,9 @@ static bool multiplies_bf16(void)
 
 static size_t conv_bytes(const struct ampk_conv_shape *s)
 {
-    return ampk_conv_bytes(s, multiplies_bf16());
+    char err[200];
+    const struct choice *choice = choose_isa(err, sizeof err);
+    return choice ? ampk_conv_bytes(s, choice->isa, choice->multiplies_bf16) : 0;
 }
 
 static void context_destroy(struct ampk_context *ctx)

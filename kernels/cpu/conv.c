@@ -1,9 +1,10 @@
 /* Convolution: oneDNN multiplies FP32 operands that were rounded to the compute type, and sums in
  * FP32. Tensors keep the type that they are stored in. With compute type BF16 and AVX512-BF16 it
  * multiplies BF16: rows that are stored as BF16 are then read where they lie.
+ * What is multiplied in FP32 and has 3 x 3 taps, winograd.c computes instead.
  *
- * A pass runs tasks (conv_create.c): each casts its operands, oneDNN computes, and the result is
- * rounded to storage on its way out, together with batch-norm's sums or bias and activation.
+ * A pass runs tasks (conv_create.c): each casts its operands, multiplies, and the result is rounded
+ * to storage on its way out, together with batch-norm's sums or bias and activation.
  */
 #include "conv.h"
 
@@ -119,23 +120,52 @@ static uint32_t store(struct ampk_context *ctx, const float *values, const struc
     return ctx->isa->rows.store_sums(values, r, finish->shift, sums, sums + c);
 }
 
-static uint32_t pass_task(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
+/* The memory of a task: a unit's operands, and in front of scratch memory the points of the
+ * slice's weights. */
+static struct lane pass_lane(const struct ampk_conv *conv, const struct pass *pass,
+                             const struct ampk_tensor *from, const struct ampk_tensor *to,
+                             char *memory)
+{
+    const struct bands *bands = &pass->bands;
+    size_t read = ampk_operand_bytes(conv) * pass->read * from->w * bands->in_rows;
+    size_t written = sizeof(float) * (pass->written / pass->slices) * to->w * bands->rows;
+    return lane_at(memory, conv, pass->to_x ? written : read, pass->to_x ? read : written);
+}
+
+static void multiply(const struct ampk_conv *conv, const struct pass *pass, int slice, void *x,
+                     void *y, void *scratch)
+{
+    if (!conv->winograd) {
+        ampk_dnnl_execute(pass->plan, x, pass->weights[slice], y, scratch);
+        return;
+    }
+    struct ampk_winograd_band band = ampk_winograd_band(&conv->shape, &pass->bands);
+    size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
+    const float *points = scratch;
+    conv->winograd->pass(&band, pass->to_x ? y : x, read, points, written, pass->to_x ? x : y,
+                         (float *)scratch + ampk_winograd_points(pass));
+}
+
+static uint32_t pass_unit(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
                           const struct ampk_tensor *from, const struct ampk_tensor *to,
-                          const struct finish *finish, int unit, int slice, char *memory)
+                          const struct finish *finish, int unit, int slice, const struct lane *lane)
 {
     const struct bands *bands = &pass->bands;
     struct ampk_region region = unit_region(pass, to, unit, slice);
-    size_t read = ampk_operand_bytes(conv) * pass->read * from->w * bands->in_rows;
-    size_t written = sizeof(float) * region.source_stride * to->w * bands->rows;
-    struct lane lane =
-        lane_at(memory, conv, pass->to_x ? written : read, pass->to_x ? read : written);
     int first = unit % bands->count * bands->in_step - bands->in_offset;
     int channels = conv->apart ? pass->read : from->c, channel = conv->apart ? slice * channels : 0;
     struct operand o = {from, region.image, first, bands->in_rows, channel, channels, pass->read};
-    void *x = pass->to_x ? lane.x : take_rows(ctx, conv, &o, lane.x);
-    void *y = pass->to_x ? take_rows(ctx, conv, &o, lane.y) : lane.y;
-    ampk_dnnl_execute(pass->plan, x, pass->weights[slice], y, lane.scratch);
+    void *x = pass->to_x ? lane->x : take_rows(ctx, conv, &o, lane->x);
+    void *y = pass->to_x ? take_rows(ctx, conv, &o, lane->y) : lane->y;
+    multiply(conv, pass, slice, x, y, lane->scratch);
     return store(ctx, pass->to_x ? x : y, &region, finish, unit);
+}
+
+static void take_points(const struct ampk_conv *conv, const struct pass *pass, int slice,
+                        float *points)
+{
+    size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
+    conv->winograd->to_points(pass->panels + slice * written * read * 9, read, written, points);
 }
 
 static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
@@ -143,12 +173,17 @@ static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const
                          const struct finish *finish, char *memory)
 {
     int slices = pass->slices, units = conv->shape.n * pass->bands.count;
+    int groups = (units + pass->units - 1) / pass->units;
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
-    for (int task = 0; task < units * slices; task++) {
-        uint32_t found =
-            pass_task(ctx, conv, pass, from, to, finish, task / slices, task % slices, memory);
-        if (found > largest) largest = found;
+    for (int task = 0; task < groups * slices; task++) {
+        int slice = task % slices, first = task / slices * pass->units;
+        struct lane lane = pass_lane(conv, pass, from, to, memory);
+        if (conv->winograd) take_points(conv, pass, slice, lane.scratch);
+        for (int unit = first; unit < ampk_smaller(first + pass->units, units); unit++) {
+            uint32_t found = pass_unit(ctx, conv, pass, from, to, finish, unit, slice, &lane);
+            if (found > largest) largest = found;
+        }
     }
     return largest;
 }
@@ -213,7 +248,14 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
             load_rows(ctx, conv, &read_dy, (char *)lane.y + i * y_bytes);
         }
     }
-    ampk_dnnl_execute(g->plan, of_x, g->partial[task], of_dy, lane.scratch);
+    if (conv->winograd) {
+        struct ampk_winograd_band band = ampk_winograd_band(&conv->shape, bands);
+        conv->winograd->gradient(&band, g->units, of_x, x_bytes / sizeof(float), (size_t)channels,
+                                 of_dy, y_bytes / sizeof(float), (size_t)filters,
+                                 g->sums + task * ampk_winograd_tile(conv), lane.scratch);
+    } else {
+        ampk_dnnl_execute(g->plan, of_x, g->partial[task], of_dy, lane.scratch);
+    }
 }
 
 static void weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv,

@@ -1,5 +1,6 @@
 /* A convolution of the CPU backend. conv_create.c cuts its work and makes it, conv.c runs its
- * passes, conv_weights.c takes its weights in and gives its weight gradient out. */
+ * passes, conv_weights.c takes its weights in and gives its weight gradient out; conv_winograd.c
+ * does the first two where oneDNN does not multiply. */
 #ifndef AMPK_CPU_CONV_H
 #define AMPK_CPU_CONV_H
 
@@ -24,8 +25,10 @@ struct pass {
     int slices;
     int read;    /* channels that oneDNN reads: all, or those of a group if slices are groups */
     int written; /* in all slices, as oneDNN sees them */
+    int units;   /* in a task, one after the other */
     struct ampk_dnnl_plan *plan; /* one unit, one slice */
     struct ampk_dnnl_weights **weights;
+    float *panels; /* Winograd's instead: [written / PANEL][read][9][PANEL] */
 };
 
 struct gradient {
@@ -34,6 +37,7 @@ struct gradient {
     int units, groups; /* units in a task, groups of so many */
     struct ampk_dnnl_plan *plan;
     struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups] */
+    float *sums;                        /* Winograd's instead: the same of [filters][channels][9] */
     bool added;                         /* to the first of each tile, which is then its gradient */
     uint32_t amax;                      /* of that */
 };
@@ -44,9 +48,10 @@ struct ampk_conv {
     int oh, ow;
     bool apart; /* every group is a slice of its own: of x too, and a tile of the weight gradient */
     struct pass to_y, to_x;
-    struct gradient gradient; /* no plan if forward_only */
-    bool bf16;                /* oneDNN multiplies BF16: what it reads is not FP32 */
-    size_t lane_bytes;        /* a thread's memory: operands and oneDNN's scratch memory */
+    struct gradient gradient;             /* no plan if forward_only */
+    bool bf16;                            /* oneDNN multiplies BF16: what it reads is not FP32 */
+    const struct ampk_winograd *winograd; /* NULL: oneDNN */
+    size_t lane_bytes; /* a thread's memory: operands and oneDNN's scratch memory */
 };
 
 static inline int ampk_smaller(int a, int b)
@@ -94,6 +99,27 @@ static inline size_t ampk_conv_sums_bytes(const struct ampk_conv *conv)
 {
     size_t units = (size_t)conv->shape.n * ampk_conv_forward_pass(conv)->bands.count;
     return units * 2 * ampk_conv_result(&conv->shape).c * sizeof(float);
+}
+
+/* ---- conv_winograd.c ---- */
+
+bool ampk_winograd_suits(const struct ampk_conv_shape *);
+/* Cuts and creates both passes and the gradient, as far as the shape wants them. */
+bool ampk_winograd_create(struct ampk_conv *, char *err, size_t err_size);
+void ampk_winograd_destroy(struct ampk_conv *);
+size_t ampk_winograd_bytes(const struct ampk_conv_shape *);
+/* Floats: the points of a slice's weights. */
+size_t ampk_winograd_points(const struct pass *);
+struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, const struct bands *);
+/* Takes rounded weights in. Every thread of a parallel region calls it. */
+void ampk_winograd_pack(struct ampk_conv *, const float *rounded);
+
+/* ---- conv_weights.c ---- */
+
+/* Floats of a task's partial gradient. */
+static inline size_t ampk_winograd_tile(const struct ampk_conv *conv)
+{
+    return ampk_conv_weight_count(&conv->shape) / conv->gradient.slices_k / conv->gradient.slices_c;
 }
 
 /* As oneDNN sees them. */

@@ -162,6 +162,7 @@ static struct ampk_dnnl_shape cut_to_y(struct ampk_conv *conv)
     pass->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, pass->slices, bytes));
     pass->read = ampk_conv_slice_channels(conv);
     pass->written = conv->filters;
+    pass->units = 1;
     struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.in_rows;
     shape.k = (int)filters;
@@ -180,6 +181,7 @@ static struct ampk_dnnl_shape cut_to_x(struct ampk_conv *conv)
     pass->bands = data_bands(s, conv->oh, band_count(s, s->h, pass->slices, bytes));
     pass->read = conv->filters / (conv->apart ? s->groups : 1);
     pass->written = s->c;
+    pass->units = 1;
     pass->to_x = true;
     struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.rows;
@@ -300,11 +302,13 @@ static bool multiplies_bf16(bool on_this_cpu, const struct ampk_conv_shape *s)
            (s->groups == 1 || fills_blocks(s->k / s->groups));
 }
 
-static struct ampk_conv describe(const struct ampk_conv_shape *s, bool bf16_on_this_cpu)
+static struct ampk_conv describe(const struct ampk_conv_shape *s, const struct ampk_isa *isa,
+                                 bool bf16_on_this_cpu)
 {
     bool bf16 = multiplies_bf16(bf16_on_this_cpu, s);
     return (struct ampk_conv){.shape = *s,
                               .bf16 = bf16,
+                              .winograd = !bf16 && ampk_winograd_suits(s) ? isa->winograd : NULL,
                               .filters = bf16 ? divide_up(s->k, BF16_BLOCK) * BF16_BLOCK : s->k,
                               .apart = s->groups > 1 && s->h == 1 && s->kh == 1 && s->pad == 0,
                               .oh = ampk_conv_out(s, s->h, s->kh),
@@ -312,9 +316,10 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, bool bf16_on_t
 }
 
 /* Operands of both passes, and the partial weight gradients. */
-size_t ampk_conv_bytes(const struct ampk_conv_shape *s, bool bf16)
+size_t ampk_conv_bytes(const struct ampk_conv_shape *s, const struct ampk_isa *isa, bool bf16)
 {
-    struct ampk_conv conv = describe(s, bf16);
+    struct ampk_conv conv = describe(s, isa, bf16);
+    if (conv.winograd) return ampk_winograd_bytes(s);
     size_t weights = ampk_cpu_conv_padded_weights(&conv), read = ampk_operand_bytes(&conv);
     if (s->forward_only) return weights * read;
     cut_gradient(&conv);
@@ -330,9 +335,10 @@ struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct am
         snprintf(err, err_size, "%s", fault ? fault : AMPK_NO_MEMORY);
         return NULL;
     }
-    *conv = describe(s, ctx->multiplies_bf16);
-    if (create_passes(ctx, conv, err, err_size) &&
-        (s->forward_only || create_gradient(ctx, conv, err, err_size)) &&
+    *conv = describe(s, ctx->isa, ctx->multiplies_bf16);
+    if ((conv->winograd ? ampk_winograd_create(conv, err, err_size)
+                        : create_passes(ctx, conv, err, err_size) &&
+                              (s->forward_only || create_gradient(ctx, conv, err, err_size))) &&
         reserve_memory(ctx, conv, err, err_size))
         return conv;
     ampk_cpu_conv_destroy(ctx, conv);
@@ -350,5 +356,6 @@ void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
     ampk_dnnl_plan_destroy(conv->to_y.plan);
     ampk_dnnl_plan_destroy(conv->to_x.plan);
     ampk_dnnl_plan_destroy(g->plan);
+    ampk_winograd_destroy(conv);
     free(conv);
 }

@@ -84,7 +84,7 @@ static uint32_t pack_lines(struct ampk_context *ctx, struct ampk_conv *conv, con
     return largest;
 }
 
-/* By oneDNN, into any layout. */
+/* By oneDNN, into any layout, or into Winograd's panels. */
 static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv,
                                 const float *weights)
 {
@@ -107,6 +107,7 @@ static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv
                 ctx->isa->rows.round(rounded + first, weights + first, size, s->compute);
             if (found > largest) largest = found;
         }
+        if (conv->winograd) ampk_winograd_pack(conv, rounded);
 #pragma omp for schedule(dynamic) nowait
         for (int i = 0; i < (to_y->plan ? to_y->slices : 0); i++)
             ampk_dnnl_weights_pack(to_y->plan, rounded + i * filters, to_y->weights[i]);
@@ -120,7 +121,8 @@ static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv
 static bool has_lines(const struct ampk_conv *conv)
 {
     const struct ampk_dnnl_plan *to_y = conv->to_y.plan, *to_x = conv->to_x.plan;
-    return (!to_y || ampk_dnnl_plan_lines(to_y)) && (!to_x || ampk_dnnl_plan_lines(to_x));
+    return !conv->winograd && (!to_y || ampk_dnnl_plan_lines(to_y)) &&
+           (!to_x || ampk_dnnl_plan_lines(to_x));
 }
 
 void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_weights *list,
@@ -133,33 +135,50 @@ void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_w
 
 /* ---- weight gradients ---- */
 
+/* A task's part of a tile. */
+static float *partial(const struct ampk_conv *conv, int tile, int group, size_t *count)
+{
+    const struct gradient *g = &conv->gradient;
+    size_t task = (size_t)tile * g->groups + group;
+    if (!conv->winograd) return ampk_dnnl_weights_values(g->partial[task], count);
+    *count = ampk_winograd_tile(conv);
+    return g->sums + task * *count;
+}
+
 /* Adds the partial gradients of a tile; returns the largest magnitude of the sum. */
 static uint32_t finish_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile)
 {
-    const struct gradient *g = &conv->gradient;
-    struct ampk_dnnl_weights **partial = g->partial + (size_t)tile * g->groups;
     size_t count;
-    float *sum = ampk_dnnl_weights_values(partial[0], &count);
-    for (int i = 1; i < g->groups; i++)
-        ctx->isa->rows.add(sum, ampk_dnnl_weights_values(partial[i], &count), count);
+    float *sum = partial(conv, tile, 0, &count);
+    for (int i = 1; i < conv->gradient.groups; i++)
+        ctx->isa->rows.add(sum, partial(conv, tile, i, &count), count);
     return ctx->isa->rows.amax(sum, count);
 }
 
-/* One tile goes straight to dst, or to `plain`, which is laid out as dst is, and from there while
- * it is in the cache. */
+/* Of oneDNN one tile goes straight to dst, or to `plain`, which is laid out as dst is, and from
+ * there while it is in the cache. */
 static void take_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile, float *dst,
                       float factor, bool accumulate, float *plain)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     const struct gradient *g = &conv->gradient;
-    size_t filter = (size_t)(s->c / s->groups) * s->kh * s->kw, run = filter / g->slices_c;
+    size_t filter = (size_t)(s->c / s->groups) * s->kh * s->kw, run = filter / g->slices_c, count;
     size_t filters = (size_t)s->k / g->slices_k; /* padded ones only if g->slices_k is 1 */
     size_t first = (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
-    bool direct = !accumulate && factor == 1 && conv->filters == s->k;
-    ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
-                             (direct ? dst : plain) + first);
-    for (size_t at = first; at < first + filters * filter && !direct; at += filter)
-        ctx->isa->rows.add_scaled(dst + at, plain + at, run, factor, accumulate);
+    const float *from = plain + first;
+    size_t step = filter;
+    if (conv->winograd) {
+        from = partial(conv, tile, 0, &count);
+        step = run;
+    } else {
+        bool direct = !accumulate && factor == 1 && conv->filters == s->k;
+        ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
+                                 (direct ? dst : plain) + first);
+        if (direct) return;
+    }
+    for (size_t i = 0; i < filters; i++)
+        ctx->isa->rows.add_scaled(dst + first + i * filter, from + i * step, run, factor,
+                                  accumulate);
 }
 
 /* Whoever wants the gradient first has the tiles finished, and may store them at once. */

@@ -83,16 +83,52 @@ struct ampk_weight_block {
     const uint16_t *values; /* [filters][channels][taps] */
 };
 
+/* Rows of tiles of 4 x 4 pixels in images of some width. */
+struct ampk_winograd_band {
+    int w, rows, columns; /* columns: w / 4, rounded up */
+};
+
+enum {
+    AMPK_WINOGRAD_POINTS = 36,
+    AMPK_WINOGRAD_PANEL = 32, /* filters or channels that are written divide into so many */
+    AMPK_WINOGRAD_ROWS = 8,   /* tiles or channels of a product are filled up to so many */
+    AMPK_WINOGRAD_GAP = 32,   /* floats from the end of a point's values to the next point's */
+};
+
+/* winograd.c, for conv.c. All is FP32; channels and `written` are multiples of a panel. */
+struct ampk_winograd {
+    /* panel[channels][9][PANEL] from weights of 9 taps: of one lane and of one channel to the
+     * next there are steps. turned: the taps in the opposite order, as from y to x. */
+    void (*pack)(const float *weights, size_t lane_step, size_t channel_step, size_t channels,
+                 bool turned, float *panel);
+    /* points[36][written / PANEL][channels][PANEL] of all panels, 36 * (written * channels + GAP)
+     * floats */
+    void (*to_points)(const float *panels, size_t channels, size_t written, float *points);
+    /* out[4*rows][w][written] from in[4*rows + 2][w][channels], whose first row is the one above.
+     * memory: 36 * ((tiles + ROWS) * (channels + written) + 2 * GAP) floats. */
+    void (*pass)(const struct ampk_winograd_band *, const float *in, size_t channels,
+                 const float *points, size_t written, float *out, float *memory);
+    /* gradient[filters][channels][9] from `units` bands of x and of dy, shaped as in and out are.
+     * memory: 36 * (units * tiles * (channels + filters) + (channels + ROWS) * filters + 3 * GAP) +
+     * ROWS floats. */
+    void (*gradient)(const struct ampk_winograd_band *, int units, const float *x, size_t x_step,
+                     size_t channels, const float *dy, size_t y_step, size_t filters,
+                     float *gradient, float *memory);
+};
+
 struct ampk_dnnl_lines;
 
+struct ampk_isa;
+
 /* conv_bytes of kernels.h; bf16: this CPU multiplies BF16. */
-size_t ampk_conv_bytes(const struct ampk_conv_shape *, bool bf16);
+size_t ampk_conv_bytes(const struct ampk_conv_shape *, const struct ampk_isa *, bool bf16);
 
 /* What one instruction set offers. */
 struct ampk_isa {
     const char *name;
     const struct ampk_backend *operations; /* the element-wise ones; the others are NULL */
     struct ampk_rows rows;
+    const struct ampk_winograd *winograd; /* NULL in portable C: it would not be faster */
     /* Puts a block, which begins at filter and channel of the layout, into its lines. NULL where
      * nothing multiplies BF16. */
     void (*put_lines)(const struct ampk_weight_block *, const struct ampk_dnnl_lines *, int filter,
@@ -103,6 +139,7 @@ extern const struct ampk_isa ampk_isa_base;
 #ifdef __x86_64__
 extern const struct ampk_isa ampk_isa_avx2, ampk_isa_avx512;
 extern __typeof__(*ampk_isa_base.put_lines) ampk_avx512_put_lines;
+extern const struct ampk_winograd ampk_cpu_winograd_avx2, ampk_cpu_winograd_avx512;
 #endif
 
 struct ampk_context {

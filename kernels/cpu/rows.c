@@ -177,6 +177,9 @@ const struct ampk_isa AMPK_ISA_TABLE = {
     .name = AMPK_TEXT(AMPK_ISA),
     .operations = &operations,
     .rows = {AMPK_CPU_ROWS(AMPK_CPU_ROWS_ENTRY)},
+#ifdef __AVX2__
+    .winograd = &AMPK_CPU(winograd),
+#endif
 #ifdef __AVX512F__
     .put_lines = ampk_avx512_put_lines,
 #endif

@@ -1,0 +1,217 @@
+/* Convolutions that winograd.c computes: which, how their work is cut, and their weights.
+ *
+ * Tasks are as conv_create.c has them, but for this. A band is some rows of tiles. A task of a pass
+ * first brings the weights of its slice to their 36 points, then runs over several units, so that
+ * this costs little beside them: the points are four times the weights, too many to be kept. Kept
+ * are the rounded weights, in panels of filters for one pass and of channels for the other.
+ */
+#include "conv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    TAPS = 9,
+    MOST_SLICE = 128,        /* channels in a slice, if that divides them; until a panel */
+    POINT_BYTES = 5 << 20,   /* a slice's points: beyond it they come from memory again and again */
+    BAND_TILES = 64,         /* in a band at most, but one row at least */
+    TASK_TILES = 64,         /* in a task at least: its points are used so often */
+    TASKS = 32,              /* wanted at least, for the threads to share */
+    GRADIENT_TASKS = 16,     /* fewer for the weight gradient: they have to be added */
+    PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
+    FEWEST_TILES = 32,
+};
+
+/* Channels of a slice, which divide `all`, where so many fit. */
+static int slice_channels(int all, size_t fit)
+{
+    int slice = MOST_SLICE;
+    while (slice > AMPK_WINOGRAD_PANEL && (all % slice || (size_t)slice > fit))
+        slice /= 2;
+    return slice;
+}
+
+/* ---- which ---- */
+
+static int tile_count(int length)
+{
+    return (length + 3) / 4;
+}
+
+/* What is computed, whole tiles in whole blocks, must be less than twice the image; and the tiles
+ * must be enough to pay for the points of the weights. */
+bool ampk_winograd_suits(const struct ampk_conv_shape *s)
+{
+    int tiles = tile_count(s->h) * tile_count(s->w);
+    int blocks = (tiles + AMPK_WINOGRAD_ROWS - 1) / AMPK_WINOGRAD_ROWS;
+    return s->kh == 3 && s->kw == 3 && s->stride == 1 && s->pad == 1 && s->groups == 1 &&
+           s->c % AMPK_WINOGRAD_PANEL == 0 && s->k % AMPK_WINOGRAD_PANEL == 0 &&
+           blocks * AMPK_WINOGRAD_ROWS * 16 <= 2 * s->h * s->w && s->n * tiles >= FEWEST_TILES;
+}
+
+/* ---- how the work is cut ---- */
+
+static struct bands cut_bands(const struct ampk_conv_shape *s)
+{
+    int all = tile_count(s->h), rows = BAND_TILES / tile_count(s->w);
+    rows = ampk_smaller(ampk_larger(rows, 1), all);
+    return (struct bands){.count = (all + rows - 1) / rows,
+                          .rows = 4 * rows,
+                          .in_rows = 4 * rows + 2,
+                          .in_step = 4 * rows,
+                          .in_offset = 1};
+}
+
+struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *s, const struct bands *b)
+{
+    return (struct ampk_winograd_band){s->w, b->rows / 4, tile_count(s->w)};
+}
+
+static size_t band_tiles(const struct ampk_conv_shape *s, const struct bands *b)
+{
+    struct ampk_winograd_band band = ampk_winograd_band(s, b);
+    return (size_t)band.rows * band.columns;
+}
+
+/* Units with TASK_TILES tiles. */
+static int fewest_units(const struct ampk_conv_shape *s, const struct bands *b)
+{
+    size_t tiles = band_tiles(s, b);
+    return (int)((TASK_TILES + tiles - 1) / tiles);
+}
+
+/* In one task; for_tasks: so many make enough tasks. */
+static int task_units(int all, int at_least, int for_tasks)
+{
+    return ampk_smaller(ampk_larger(at_least, for_tasks), all);
+}
+
+static void cut_pass(const struct ampk_conv_shape *s, struct pass *pass, bool to_x)
+{
+    pass->to_x = to_x;
+    pass->read = to_x ? s->k : s->c;
+    pass->written = to_x ? s->c : s->k;
+    size_t fit = POINT_BYTES / sizeof(float) / AMPK_WINOGRAD_POINTS / pass->read;
+    pass->slices = pass->written / slice_channels(pass->written, fit);
+    pass->bands = cut_bands(s);
+    int units = s->n * pass->bands.count;
+    pass->units = task_units(units, fewest_units(s, &pass->bands), units * pass->slices / TASKS);
+}
+
+static void cut_gradient(const struct ampk_conv_shape *s, struct gradient *g)
+{
+    g->slices_k = s->k / slice_channels(s->k, MOST_SLICE);
+    g->slices_c = s->c / slice_channels(s->c, MOST_SLICE);
+    g->bands = cut_bands(s);
+    int units = s->n * g->bands.count;
+    size_t bytes = ampk_conv_weight_count(s) * sizeof(float) * units;
+    int at_least = ampk_larger(fewest_units(s, &g->bands), (int)(bytes / PARTIAL_BYTES));
+    g->units = task_units(units, at_least, units * g->slices_k * g->slices_c / GRADIENT_TASKS);
+    while (units % g->units)
+        g->units++;
+    g->groups = units / g->units;
+}
+
+/* ---- creation ---- */
+
+/* Floats: the points of a slice's weights, which a task computes first. */
+size_t ampk_winograd_points(const struct pass *pass)
+{
+    size_t slice = (size_t)pass->written / pass->slices;
+    return AMPK_WINOGRAD_POINTS * (slice * pass->read + AMPK_WINOGRAD_GAP);
+}
+
+/* Floats of a task's memory beside its operands. */
+static size_t pass_scratch(const struct ampk_conv *conv, const struct pass *pass)
+{
+    size_t rows = band_tiles(&conv->shape, &pass->bands) + AMPK_WINOGRAD_ROWS;
+    size_t channels = (size_t)pass->read + pass->written / pass->slices;
+    return ampk_winograd_points(pass) +
+           AMPK_WINOGRAD_POINTS * (rows * channels + 2 * AMPK_WINOGRAD_GAP);
+}
+
+static size_t gradient_scratch(const struct ampk_conv *conv)
+{
+    const struct gradient *g = &conv->gradient;
+    size_t c = (size_t)conv->shape.c / g->slices_c, k = (size_t)conv->shape.k / g->slices_k;
+    size_t tiles = band_tiles(&conv->shape, &g->bands) * g->units;
+    size_t point = tiles * (c + k) + (c + AMPK_WINOGRAD_ROWS) * k + 3 * AMPK_WINOGRAD_GAP;
+    return AMPK_WINOGRAD_POINTS * point + AMPK_WINOGRAD_ROWS;
+}
+
+static void need_lane(struct ampk_conv *conv, size_t x, size_t y, size_t scratch)
+{
+    size_t bytes = ampk_whole_lines(x * sizeof(float)) + ampk_whole_lines(y * sizeof(float)) +
+                   ampk_whole_lines(scratch * sizeof(float));
+    if (bytes > conv->lane_bytes) conv->lane_bytes = bytes;
+}
+
+static bool create_pass(struct ampk_conv *conv, struct pass *pass)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    bool to_x = pass->to_x;
+    size_t in = (size_t)pass->bands.in_rows * s->w * pass->read;
+    size_t out = (size_t)pass->bands.rows * s->w * pass->written / pass->slices;
+    need_lane(conv, to_x ? out : in, to_x ? in : out, pass_scratch(conv, pass));
+    pass->panels = ampk_aligned_memory(ampk_conv_weight_count(s) * sizeof(float));
+    return pass->panels != NULL;
+}
+
+static bool create_gradient(struct ampk_conv *conv)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    struct gradient *g = &conv->gradient;
+    cut_gradient(s, g);
+    size_t x = (size_t)g->bands.in_rows * s->w * (s->c / g->slices_c);
+    size_t y = (size_t)g->bands.rows * s->w * (s->k / g->slices_k);
+    need_lane(conv, g->units * x, g->units * y, gradient_scratch(conv));
+    g->sums = ampk_aligned_memory(ampk_conv_weight_count(s) * g->groups * sizeof(float));
+    return g->sums != NULL;
+}
+
+bool ampk_winograd_create(struct ampk_conv *conv, char *err, size_t err_size)
+{
+    bool backward = !conv->shape.forward_only, transposed = conv->shape.transposed;
+    cut_pass(&conv->shape, &conv->to_y, false);
+    cut_pass(&conv->shape, &conv->to_x, true);
+    if (((!backward && transposed) || create_pass(conv, &conv->to_y)) &&
+        ((!backward && !transposed) || create_pass(conv, &conv->to_x)) &&
+        (!backward || create_gradient(conv)))
+        return true;
+    snprintf(err, err_size, AMPK_NO_MEMORY ": weights of a convolution");
+    return false;
+}
+
+void ampk_winograd_destroy(struct ampk_conv *conv)
+{
+    free(conv->to_y.panels);
+    free(conv->to_x.panels);
+    free(conv->gradient.sums);
+}
+
+size_t ampk_winograd_bytes(const struct ampk_conv_shape *s)
+{
+    struct gradient g = {0};
+    size_t weights = ampk_conv_weight_count(s) * sizeof(float);
+    if (s->forward_only) return weights;
+    cut_gradient(s, &g);
+    return weights * (2 + g.groups);
+}
+
+/* ---- weights ---- */
+
+/* Filters are the lanes for y, channels for x. For the threads of a parallel region. */
+void ampk_winograd_pack(struct ampk_conv *conv, const float *rounded)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    size_t filter = (size_t)s->c * TAPS;
+    float *to_y = conv->to_y.panels, *to_x = conv->to_x.panels;
+#pragma omp for schedule(dynamic) nowait
+    for (int k = 0; k < (to_y ? s->k : 0); k += AMPK_WINOGRAD_PANEL)
+        conv->winograd->pack(rounded + k * filter, filter, TAPS, (size_t)s->c, false,
+                             to_y + k * filter);
+#pragma omp for schedule(dynamic) nowait
+    for (int c = 0; c < (to_x ? s->c : 0); c += AMPK_WINOGRAD_PANEL)
+        conv->winograd->pack(rounded + (size_t)c * TAPS, TAPS, filter, (size_t)s->k, true,
+                             to_x + (size_t)c * s->k * TAPS);
+}

@@ -1,0 +1,331 @@
+/* Convolutions of 3 x 3 taps, stride 1 and padding 1 by Winograd's minimal filtering, F(4 x 4, 3 x
+ * 3): Lavin, Gray 2016, "Fast Algorithms for Convolutional Neural Networks". A tile of 4 x 4
+ * results takes 36 products a channel and filter instead of 144. With ' for transposed and . for
+ * products element by element,
+ *
+ *     y = A' [ (G g G') . (B' x B) ] A              x: 6 x 6, g: 3 x 3, y: 4 x 4
+ *     gradient of g = G' [ (A dy A') . (B' x B) ] G
+ *
+ * The 36 places in the brackets are called points. Each is a product of matrices: tiles by channels
+ * by filters. All is FP32; an error is a few times that of FP32 sums of the products. */
+#include "cpu.h"
+#include "simd.h"
+
+#include <string.h>
+
+/* ---- matrix products ---- */
+
+enum {
+    POINTS = AMPK_WINOGRAD_POINTS,
+    PANEL = AMPK_WINOGRAD_PANEL,
+    ROWS = AMPK_LANES == 16 ? 8 : 6, /* of a block that stays in registers */
+    COLUMNS = 2 * AMPK_LANES,
+};
+
+/* out[ROWS][COLUMNS] = a[ROWS][depth] * b[depth][COLUMNS]; the steps from one to the next are in
+ * elements. */
+AMPK_INLINE void multiply_block(size_t depth, const float *a, size_t a_row, size_t a_step,
+                                const float *b, size_t b_step, float *out, size_t out_row)
+{
+    ampk_vec sum[ROWS][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++)
+        sum[r][0] = sum[r][1] = ampk_vec_set(0);
+    for (size_t k = 0; k < depth; k++) {
+        ampk_vec left = ampk_vec_load(b + k * b_step, 0, AMPK_FP32, AMPK_LANES);
+        ampk_vec right = ampk_vec_load(b + k * b_step, AMPK_LANES, AMPK_FP32, AMPK_LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; r++) {
+            ampk_vec v = ampk_vec_set(a[r * a_row + k * a_step]);
+            sum[r][0] = ampk_vec_fma(v, left, sum[r][0]);
+            sum[r][1] = ampk_vec_fma(v, right, sum[r][1]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++) {
+        ampk_vec_store(out + r * out_row, 0, AMPK_FP32, AMPK_LANES, sum[r][0]);
+        ampk_vec_store(out + r * out_row, AMPK_LANES, AMPK_FP32, AMPK_LANES, sum[r][1]);
+    }
+}
+
+/* From point to point of `count` values. Not a power of two, or all points would share a few sets
+ * of the first-level cache. */
+static size_t point_step(size_t count)
+{
+    return count + AMPK_WINOGRAD_GAP;
+}
+
+static size_t whole_blocks(size_t rows)
+{
+    return (rows + ROWS - 1) / ROWS * ROWS;
+}
+
+/* ---- transforms along one side ---- */
+
+/* a*factor + b */
+AMPK_INLINE ampk_vec plus(ampk_vec b, float factor, ampk_vec a)
+{
+    return ampk_vec_fma(a, ampk_vec_set(factor), b);
+}
+
+/* B' */
+AMPK_INLINE void input_to_points(const ampk_vec d[6], ampk_vec out[6])
+{
+    ampk_vec a = plus(d[4], -4, d[2]), b = plus(d[3], -4, d[1]);
+    ampk_vec c = d[4] - d[2], e = d[3] - d[1];
+    out[0] = plus(plus(d[4], -5, d[2]), 4, d[0]);
+    out[1] = a + b;
+    out[2] = a - b;
+    out[3] = plus(c, 2, e);
+    out[4] = plus(c, -2, e);
+    out[5] = plus(plus(d[5], -5, d[3]), 4, d[1]);
+}
+
+/* A' */
+AMPK_INLINE void points_to_result(const ampk_vec m[6], ampk_vec out[4])
+{
+    ampk_vec a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], d = m[3] - m[4];
+    out[0] = m[0] + a + c;
+    out[1] = plus(b, 2, d);
+    out[2] = plus(a, 4, c);
+    out[3] = plus(b, 8, d) + m[5];
+}
+
+/* A */
+AMPK_INLINE void delta_to_points(const ampk_vec y[4], ampk_vec out[6])
+{
+    ampk_vec a = y[0] + y[2], b = y[1] + y[3];
+    ampk_vec c = plus(y[0], 4, y[2]), d = plus(y[1], 4, y[3]);
+    out[0] = y[0];
+    out[1] = a + b;
+    out[2] = a - b;
+    out[3] = plus(c, 2, d);
+    out[4] = plus(c, -2, d);
+    out[5] = y[3];
+}
+
+/* G */
+AMPK_INLINE void weights_to_points(const ampk_vec g[3], ampk_vec out[6])
+{
+    ampk_vec a = (g[0] + g[2]) * ampk_vec_set(-1 / 6.f), b = g[1] * ampk_vec_set(1 / 6.f);
+    ampk_vec c = plus(g[0] * ampk_vec_set(1 / 24.f), 1 / 6.f, g[2]);
+    ampk_vec d = g[1] * ampk_vec_set(1 / 12.f);
+    out[0] = g[0] * ampk_vec_set(1 / 4.f);
+    out[1] = a - b;
+    out[2] = a + b;
+    out[3] = c + d;
+    out[4] = c - d;
+    out[5] = g[2];
+}
+
+/* G' */
+AMPK_INLINE void points_to_gradient(const ampk_vec s[6], ampk_vec out[3])
+{
+    ampk_vec a = (s[1] + s[2]) * ampk_vec_set(-1 / 6.f), c = s[3] + s[4];
+    out[0] = plus(plus(a, 1 / 24.f, c), 1 / 4.f, s[0]);
+    out[1] = plus((s[2] - s[1]) * ampk_vec_set(1 / 6.f), 1 / 12.f, s[3] - s[4]);
+    out[2] = plus(a, 1 / 6.f, c) + s[5];
+}
+
+/* ---- transforms of a tile ----
+ *
+ * Of side x side vectors: first along the columns, then along the rows. */
+
+#define TRANSFORM(name, transform, from, to)                                                       \
+    AMPK_INLINE void name(const ampk_vec in[from * from], ampk_vec out[to * to])                   \
+    {                                                                                              \
+        ampk_vec half[to * from], column[from], result[to];                                        \
+        for (int x = 0; x < from; x++) {                                                           \
+            for (int y = 0; y < from; y++)                                                         \
+                column[y] = in[y * from + x];                                                      \
+            transform(column, result);                                                             \
+            for (int y = 0; y < to; y++)                                                           \
+                half[y * from + x] = result[y];                                                    \
+        }                                                                                          \
+        for (int y = 0; y < to; y++)                                                               \
+            transform(half + y * from, out + y * to);                                              \
+    }
+
+TRANSFORM(input_tile, input_to_points, 6, 6)
+TRANSFORM(result_tile, points_to_result, 6, 4)
+TRANSFORM(delta_tile, delta_to_points, 4, 6)
+TRANSFORM(weights_tile, weights_to_points, 3, 6)
+TRANSFORM(gradient_tile, points_to_gradient, 6, 3)
+
+/* Vectors that lie `step` apart, from or to p. */
+AMPK_INLINE void load_points(ampk_vec *v, int count, const float *p, size_t step)
+{
+    for (int i = 0; i < count; i++)
+        v[i] = ampk_vec_load(p + i * step, 0, AMPK_FP32, AMPK_LANES);
+}
+
+AMPK_INLINE void store_points(float *p, size_t step, const ampk_vec *v, int count)
+{
+    for (int i = 0; i < count; i++)
+        ampk_vec_store(p + i * step, 0, AMPK_FP32, AMPK_LANES, v[i]);
+}
+
+/* side x side pixels of rows [w][c], from column x on; 0 beside the image unless all are inside. */
+AMPK_INLINE void load_pixels(ampk_vec *v, const int side, const float *rows, int x, int w, size_t c,
+                             const bool inside)
+{
+    for (int i = 0; i < side; i++)
+        for (int j = 0; j < side; j++)
+            v[i * side + j] =
+                inside || (x + j >= 0 && x + j < w)
+                    ? ampk_vec_load(rows + ((size_t)i * w + j) * c, 0, AMPK_FP32, AMPK_LANES)
+                    : ampk_vec_set(0);
+}
+
+/* ---- tiles of a band ---- */
+
+static size_t tiles_of(const struct ampk_winograd_band *b)
+{
+    return (size_t)b->rows * b->columns;
+}
+
+AMPK_INLINE void input_points(const float *rows, int x, int w, size_t c, const bool inside,
+                              float *points, size_t step)
+{
+    for (size_t i = 0; i < c; i += AMPK_LANES) {
+        ampk_vec in[36], out[POINTS];
+        load_pixels(in, 6, rows + i, x, w, c, inside);
+        input_tile(in, out);
+        store_points(points + i, step, out, POINTS);
+    }
+}
+
+/* in: [4*rows + 2][w][c]; points: [36][step / c][c] */
+static void band_to_points(const struct ampk_winograd_band *b, const float *in, size_t c,
+                           float *points, size_t step)
+{
+    for (int row = 0; row < b->rows; row++)
+        for (int column = 0; column < b->columns; column++, points += c) {
+            int x = column * 4 - 1;
+            const float *rows = in + ((ptrdiff_t)row * 4 * b->w + x) * (ptrdiff_t)c;
+            if (x >= 0 && x + 6 <= b->w)
+                input_points(rows, x, b->w, c, true, points, step);
+            else
+                input_points(rows, x, b->w, c, false, points, step);
+        }
+}
+
+/* dy: [4*rows][w][k]; points: [36][step / k][k] */
+static void deltas_to_points(const struct ampk_winograd_band *b, const float *dy, size_t k,
+                             float *points, size_t step)
+{
+    for (int row = 0; row < b->rows; row++)
+        for (int column = 0; column < b->columns; column++, points += k)
+            for (size_t i = 0; i < k; i += AMPK_LANES) {
+                ampk_vec in[16], out[POINTS];
+                const float *rows = dy + ((size_t)row * b->w + column) * 4 * k + i;
+                load_pixels(in, 4, rows, column * 4, b->w, k, false);
+                delta_tile(in, out);
+                store_points(points + i, step, out, POINTS);
+            }
+}
+
+/* points: [36][step / k][k]; out: [4*rows][w][k] */
+static void points_to_band(const struct ampk_winograd_band *b, const float *points, size_t step,
+                           size_t k, float *out)
+{
+    for (int row = 0; row < b->rows; row++)
+        for (int column = 0; column < b->columns; column++, points += k) {
+            int wide = b->w - column * 4 < 4 ? b->w - column * 4 : 4;
+            for (size_t i = 0; i < k; i += AMPK_LANES) {
+                ampk_vec in[POINTS], tile[16];
+                load_points(in, POINTS, points + i, step);
+                result_tile(in, tile);
+                for (int y = 0; y < 4; y++)
+                    store_points(out + (((size_t)row * 4 + y) * b->w + column * 4) * k + i, k,
+                                 tile + y * 4, wide);
+            }
+        }
+}
+
+/* ---- the operations ---- */
+
+static void pack(const float *weights, size_t lane_step, size_t channel_step, size_t channels,
+                 bool turned, float *panel)
+{
+    for (size_t c = 0; c < channels; c++, weights += channel_step, panel += 9 * PANEL)
+        for (int lane = 0; lane < PANEL; lane++)
+            for (int tap = 0; tap < 9; tap++)
+                panel[(turned ? 8 - tap : tap) * PANEL + lane] = weights[lane * lane_step + tap];
+}
+
+static void to_points(const float *panels, size_t channels, size_t written, float *points)
+{
+    size_t rows = written / PANEL * channels; /* of all panels, one after the other */
+    size_t step = point_step(rows * PANEL);
+    for (size_t r = 0; r < rows; r++)
+        for (int i = 0; i < PANEL; i += AMPK_LANES) {
+            ampk_vec in[9], out[POINTS];
+            load_points(in, 9, panels + r * 9 * PANEL + i, PANEL);
+            weights_tile(in, out);
+            store_points(points + r * PANEL + i, step, out, POINTS);
+        }
+}
+
+static void pass(const struct ampk_winograd_band *b, const float *in, size_t channels,
+                 const float *points, size_t written, float *out, float *memory)
+{
+    size_t tiles = tiles_of(b), rows = whole_blocks(tiles);
+    size_t w_step = point_step(channels * written), x_step = point_step(rows * channels);
+    size_t y_step = point_step(rows * written);
+    float *x = memory, *y = x + POINTS * x_step;
+    for (int p = 0; p < POINTS; p++)
+        memset(x + p * x_step + tiles * channels, 0, (rows - tiles) * channels * sizeof *x);
+    band_to_points(b, in, channels, x, x_step);
+    for (int p = 0; p < POINTS; p++)
+        for (size_t j = 0; j < written; j += COLUMNS)
+            for (size_t i = 0; i < rows; i += ROWS)
+                multiply_block(channels, x + p * x_step + i * channels, channels, 1,
+                               points + p * w_step + j / PANEL * PANEL * channels + j % PANEL,
+                               PANEL, y + p * y_step + i * written + j, written);
+    points_to_band(b, y, y_step, written, out);
+}
+
+/* The gradient at some filters from their points, in vectors of filters: transposed in between. */
+static void store_gradient(const float *points, size_t step, size_t channel, size_t channels,
+                           float *gradient)
+{
+    float taps[9][AMPK_LANES];
+    ampk_vec in[POINTS], out[9];
+    load_points(in, POINTS, points, step);
+    gradient_tile(in, out);
+    store_points(taps[0], AMPK_LANES, out, 9);
+    for (int lane = 0; lane < AMPK_LANES; lane++)
+        for (int tap = 0; tap < 9; tap++)
+            gradient[(lane * channels + channel) * 9 + tap] = taps[tap][lane];
+}
+
+static void gradient(const struct ampk_winograd_band *b, int units, const float *x, size_t x_step,
+                     size_t channels, const float *dy, size_t y_step, size_t filters, float *out,
+                     float *memory)
+{
+    size_t tiles = tiles_of(b), all = tiles * units, rows = whole_blocks(channels);
+    size_t xs = point_step(all * channels), ys = point_step(all * filters);
+    size_t sum_step = point_step(rows * filters);
+    float *of_dy = memory, *sums = of_dy + POINTS * ys;
+    float *of_x = sums + POINTS * sum_step; /* the last: a block reads beyond its channels */
+    for (int i = 0; i < units; i++) {
+        band_to_points(b, x + i * x_step, channels, of_x + i * tiles * channels, xs);
+        deltas_to_points(b, dy + i * y_step, filters, of_dy + i * tiles * filters, ys);
+    }
+    for (int p = 0; p < POINTS; p++)
+        for (size_t j = 0; j < filters; j += COLUMNS)
+            for (size_t i = 0; i < channels; i += ROWS)
+                multiply_block(all, of_x + p * xs + i, 1, channels, of_dy + p * ys + j, filters,
+                               sums + p * sum_step + i * filters + j, filters);
+    for (size_t j = 0; j < filters; j += AMPK_LANES)
+        for (size_t c = 0; c < channels; c++)
+            store_gradient(sums + c * filters + j, sum_step, c, channels, out + j * channels * 9);
+}
+
+const struct ampk_winograd AMPK_CPU(winograd) = {
+    .pack = pack,
+    .to_points = to_points,
+    .pass = pass,
+    .gradient = gradient,
+};
