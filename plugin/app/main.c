@@ -32,6 +32,7 @@ struct command {
 
 static const struct command commands[] = {
     {{"amp", "plan"}, amp_command_plan, false},
+    {{"amp", "data"}, amp_command_data, false},
     {{"amp", "check"}, amp_command_check, false},
     {{"amp", "profile"}, amp_command_profile, false},
     {{"amp", "lr-find"}, amp_command_lr_find, false},
@@ -50,6 +51,8 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 static const char help[] =
     "Usage: darknet amp plan CFG [WEIGHTS] [--memory GIB] [--processes N] [--json]\n"
     "         what runs in which precision, and why; which batch fits into memory\n"
+    "       darknet amp data DATA [CFG] [--anchors N] [--sheet FILE.jpg] [--json FILE]\n"
+    "         what a data set consists of, and what is wrong with it; anchors that fit\n"
     "       darknet amp check DATA CFG [WEIGHTS] [--json]\n"
     "         mixed precision and FP32 compared on your own images\n"
     "       darknet amp profile CFG [DATA] [--json]\n"
