@@ -1,5 +1,5 @@
 /* `darknet amp data`: what a data set consists of, and what a network makes of it. data.c over
- * data_report.c (pure C) and data_sheet.c. */
+ * data_report.c and data_json.c (both over data_counts.c, pure C) and data_sheet.c. */
 #ifndef AMP_DATA_H
 #define AMP_DATA_H
 
@@ -35,8 +35,6 @@ struct amp_data {
 
 /* A class's name, or its number as text. */
 const char *amp_data_class_name(const struct amp_data *, int class_id, char number[16]);
-
-/* ---- data_report.c ---- */
 
 /* -1: no memory. */
 int amp_data_print(const struct amp_data *, FILE *);

@@ -10,6 +10,7 @@
 
 #include "amp.h"
 #include "darknet.h"
+#include "image.h"
 #include "measuring.h"
 
 #include "plugin/core/files/file.h"
@@ -23,7 +24,6 @@ float get_color(int c, int x, int max); /* of Darknet's image.c; no header decla
 struct sheet {
     const struct amp_data *d;
     image **alphabet;
-    int scale; /* pixels of the sheet that a pixel of an image becomes, in either direction */
     image all;
 };
 
@@ -52,32 +52,25 @@ static int load(const struct amp_data *d, data *loaded)
 
 /* ---- drawing ---- */
 
-static void put_enlarged(struct sheet *s, const float *planes, int w, int h, int left, int top)
+static image enlarge(const float *planes, int w, int h, int scale)
 {
+    image im = make_image(w * scale, h * scale, 3);
     for (int c = 0; c < 3; c++)
-        for (int y = 0; y < h * s->scale; y++)
-            for (int x = 0; x < w * s->scale; x++)
-                s->all.data[((size_t)c * (size_t)s->all.h + (size_t)(top + y)) * (size_t)s->all.w +
-                            (size_t)(left + x)] =
-                    planes[((size_t)c * (size_t)h + (size_t)(y / s->scale)) * (size_t)w +
-                           (size_t)(x / s->scale)];
+        for (int y = 0; y < im.h; y++)
+            for (int x = 0; x < im.w; x++)
+                im.data[(c * im.h + y) * im.w + x] = planes[(c * h + y / scale) * w + x / scale];
+    return im;
 }
 
-/* Darknet has letters for these only. */
-static void write_name(const struct sheet *s, int class_id, char *text, size_t size)
+/* top: of a box, above which the text stands where there is room. Darknet has letters for ASCII
+ * only. */
+static void draw_text(const struct sheet *s, image im, char *text, int top, int left,
+                      const float rgb[3])
 {
-    char number[16];
-    snprintf(text, size, "%s", amp_data_class_name(s->d, class_id, number));
     for (char *p = text; *p; p++)
         if (*p < 32 || *p > 126) *p = '?';
-}
-
-static void draw_name(struct sheet *s, int class_id, int top, int left, const float rgb[3])
-{
-    char text[60];
-    write_name(s, class_id, text, sizeof text);
     image label = get_label(s->alphabet, text, 0);
-    draw_label(s->all, top, left, label, rgb);
+    draw_label(im, top, left, label, rgb);
     free_image(label);
 }
 
@@ -94,44 +87,53 @@ static int inside(float at, int length)
     return at < 0 ? 0 : at > (float)(length - 1) ? length - 1 : (int)at;
 }
 
-/* left, top, w, h: of the image on the sheet. */
-static void draw_one(struct sheet *s, const float *truth, int left, int top, int w, int h)
+static void draw_box_of(const struct sheet *s, image im, const float *truth)
 {
     float rgb[3];
+    char text[60], number[16];
     int class_id = (int)truth[4];
     choose_colour(class_id, s->d->classes > class_id ? s->d->classes : class_id + 1, rgb);
-    int x1 = left + inside((truth[0] - truth[2] / 2) * (float)w, w),
-        x2 = left + inside((truth[0] + truth[2] / 2) * (float)w, w),
-        y1 = top + inside((truth[1] - truth[3] / 2) * (float)h, h),
-        y2 = top + inside((truth[1] + truth[3] / 2) * (float)h, h);
-    draw_box_width(s->all, x1, y1, x2, y2, 2, rgb[0], rgb[1], rgb[2]);
-    draw_name(s, class_id, y1, x1, rgb);
+    int left = inside((truth[0] - truth[2] / 2) * (float)im.w, im.w),
+        right = inside((truth[0] + truth[2] / 2) * (float)im.w, im.w),
+        top = inside((truth[1] - truth[3] / 2) * (float)im.h, im.h),
+        bottom = inside((truth[1] + truth[3] / 2) * (float)im.h, im.h);
+    draw_box_width(im, left, top, right, bottom, 2, rgb[0], rgb[1], rgb[2]);
+    snprintf(text, sizeof text, "%s", amp_data_class_name(s->d, class_id, number));
+    draw_text(s, im, text, top, left, rgb);
 }
 
-static void draw_truths(struct sheet *s, const float *truths, int n, int left, int top, int w,
-                        int h)
+/* An image with tags has several. */
+static void draw_classes(const struct sheet *s, image im, const float *truths, int n)
 {
     static const float white[] = {1, 1, 1};
-    if (s->d->classifier) {
-        for (int k = 0; k < n; k++)
-            if (truths[k] > 0) draw_name(s, k, top, left, white);
-        return;
-    }
-    /* Behind the last box the loader leaves zeros. */
+    char text[200] = "", number[16];
+    size_t used = 0;
+    for (int k = 0; k < n && used < sizeof text; k++)
+        if (truths[k] > 0)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "",
+                                     amp_data_class_name(s->d, k, number));
+    if (used) draw_text(s, im, text, 0, 0, white);
+}
+
+/* Behind the last box the loader leaves zeros. */
+static void draw_boxes(const struct sheet *s, image im, const float *truths, int n)
+{
     for (int k = 0; k + BOX_FLOATS <= n; k += BOX_FLOATS)
-        if (truths[k] != 0 || truths[k + 1] != 0) draw_one(s, truths + k, left, top, w, h);
+        if (truths[k] != 0 || truths[k + 1] != 0) draw_box_of(s, im, truths + k);
 }
 
 static void draw_all(struct sheet *s, const data *loaded)
 {
     const struct amp_net_desc *net = s->d->net;
-    int w = net->w * s->scale, h = net->h * s->scale;
-    s->all = make_image(ACROSS * w, ACROSS * h, 3);
+    int least = net->w < net->h ? net->w : net->h;
+    int scale = least < LEAST_SIDE ? (LEAST_SIDE + least - 1) / least : 1;
+    s->all = make_image(ACROSS * net->w * scale, ACROSS * net->h * scale, 3);
     s->alphabet = load_alphabet();
     for (int i = 0; i < IMAGES; i++) {
-        int left = i % ACROSS * w, top = i / ACROSS * h;
-        put_enlarged(s, loaded->X.vals[i], net->w, net->h, left, top);
-        draw_truths(s, loaded->y.vals[i], loaded->y.cols, left, top, w, h);
+        image im = enlarge(loaded->X.vals[i], net->w, net->h, scale);
+        (s->d->classifier ? draw_classes : draw_boxes)(s, im, loaded->y.vals[i], loaded->y.cols);
+        embed_image(im, s->all, i % ACROSS * im.w, i / ACROSS * im.h);
+        free_image(im);
     }
 }
 
@@ -147,8 +149,7 @@ int amp_data_sheet(const struct amp_data *d, const char *path)
 {
     char err[PATH_MAX + 600];
     data loaded;
-    int least = d->net->w < d->net->h ? d->net->w : d->net->h;
-    struct sheet s = {.d = d, .scale = least < LEAST_SIDE ? (LEAST_SIDE + least - 1) / least : 1};
+    struct sheet s = {.d = d};
     int kept = amp_quiet_begin(), failed = load(d, &loaded);
     amp_quiet_end(kept);
     if (failed) return -1;
