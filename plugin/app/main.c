@@ -43,6 +43,7 @@ static const struct command commands[] = {
     {{"amp", "bench-loader"}, refuse_moved, false},
     {{"amp", "shrink"}, refuse_moved, false},
     {{"amp", NULL}, amp_command, false},
+    {{"detector", "calc_anchors"}, refuse_moved, false},
     {{"detector", "map"}, amp_command_detector_map, false},
     {{"detector", "train"}, amp_command_detector_train, true},
 };
@@ -122,12 +123,16 @@ static int amp_command(int argc, char **argv)
     return 1;
 }
 
-/* They were commands. Whoever still types one learns where it went. */
+/* They were commands, or are AlexeyAB's. Whoever types one learns where it went. */
 static int refuse_moved(int argc, char **argv)
 {
     (void)argc;
     if (!strcmp(argv[0], "darknet amp shrink"))
         fputs("error: darknet amp shrink is now scripts/shrink, with the same arguments\n", stderr);
+    else if (!strcmp(argv[0], "darknet detector calc_anchors"))
+        fputs("error: darknet detector calc_anchors is here darknet amp data DATA CFG --anchors N, "
+              "at the width and height of CFG\n",
+              stderr);
     else
         fputs("error: darknet amp bench-loader is now darknet amp profile CFG DATA\n", stderr);
     return 1;

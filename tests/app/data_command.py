@@ -322,6 +322,9 @@ def check_refused(folder):
             ((), "needed: DATA [CFG]")):
         done = run(folder, *words, status=1)
         assert says in done.stderr and not done.stdout, (words, done)
+    done = subprocess.run([DARKNET, "detector", "calc_anchors", "toy.data", "-num_of_clusters", "4"], cwd=folder,
+                          capture_output=True, text=True)
+    assert done.returncode == 1 and "is here darknet amp data DATA CFG --anchors N" in done.stderr, done
     assert names == ((folder / "toy.names").read_bytes(), jpeg.read_bytes()) and not (folder / "sheet.png").exists()
 
 
