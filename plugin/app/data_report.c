@@ -93,8 +93,8 @@ static void print_class(const struct amp_data_counts *r, size_t class_id, FILE *
 {
     char number[16], name[80];
     size_t all = r->d->classifier ? r->counts[0].images : r->counts[0].boxes;
-    snprintf(name, sizeof name, "%zu %s", class_id,
-             amp_data_class_name(r->d, (int)class_id, number));
+    const char *own = amp_data_class_name(r->d, (int)class_id, number);
+    snprintf(name, sizeof name, "%zu %s", class_id, own == number ? "" : own);
     fprintf(f, "%-34.34s%10zu%6.1f %%", name, amp_data_amount(r, 0, class_id),
             all ? 100. * (double)amp_data_amount(r, 0, class_id) / (double)all : 0.);
     if (!r->d->classifier) fprintf(f, "%10zu", r->counts[0].classes[class_id].images);

@@ -30,8 +30,8 @@ struct sheet {
 /* ---- loading ---- */
 
 /* A whole batch of 16 images, of a network that holds one. A seed gives what a training with this
- * cfg begins with. */
-static int load(const struct amp_data *d, data *loaded)
+ * cfg begins with. NULL: told. */
+static network *load(const struct amp_data *d, data *loaded)
 {
     static const struct amp_cfg_key keys[] = {{.key = "batch", .value = "1"},
                                               {.key = "subdivisions", .value = "1"},
@@ -42,12 +42,12 @@ static int load(const struct amp_data *d, data *loaded)
     srand((unsigned)time(NULL)); /* as Darknet's trainers */
     network *net = amp_variant_load("amp data: the network that the images are loaded for",
                                     d->cfg_file, keys, sizeof keys / sizeof *keys, NULL);
-    if (!net) return -1;
+    if (!net) return NULL;
     amp_training_args(net, d->data, &args);
     args.n = IMAGES;
     args.d = loaded;
     pthread_join(load_data(args), NULL);
-    return 0;
+    return net;
 }
 
 /* ---- drawing ---- */
@@ -150,9 +150,14 @@ int amp_data_sheet(const struct amp_data *d, const char *path)
     char err[PATH_MAX + 600];
     data loaded;
     struct sheet s = {.d = d};
-    int kept = amp_quiet_begin(), failed = load(d, &loaded);
+    int kept = amp_quiet_begin();
+    network *net = load(d, &loaded);
     amp_quiet_end(kept);
-    if (failed) return -1;
+    if (!net) return -1;
     draw_all(&s, &loaded);
-    return amp_whole_print(path, print, &s, err, sizeof err) ? amp_complain(err) : 0;
+    int failed = amp_whole_print(path, print, &s, err, sizeof err) ? amp_complain(err) : 0;
+    free_image(s.all);
+    free_data(loaded);
+    free_network(net);
+    return failed;
 }
