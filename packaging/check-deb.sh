@@ -16,8 +16,10 @@ install_missing debootstrap
 
 unmount() { ! mountpoint -q "$folder/$stage/proc" || umount "$folder/$stage/proc"; }
 
-inside() { # COMMANDS
-    chroot "$folder/$stage" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 sh -euc "cd $place; $1"
+inside() { # COMMANDS; of this machine's environment they see a proxy, as in Docker, and nothing else
+    chroot "$folder/$stage" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive \
+        LC_ALL=C.UTF-8 ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
+        sh -euc "cd $place; $1"
 }
 
 from() { # debian:bookworm [AS NAME]
@@ -28,6 +30,7 @@ from() { # debian:bookworm [AS NAME]
     rm -rf "${folder:?}/$stage"
     cp -a "$folder/base" "$folder/$stage"
     cp /etc/resolv.conf "$folder/$stage/etc/"
+    echo force-unsafe-io >"$folder/$stage/etc/dpkg/dpkg.cfg.d/unsafe-io" # as in Docker's Debian: nobody keeps it
     mount --bind /proc "$folder/$stage/proc" # the program finds its libraries from its own place, which it asks /proc
 }
 

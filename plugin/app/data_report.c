@@ -224,6 +224,8 @@ int amp_data_print(const struct amp_data *d, FILE *f)
     print_unevenness(r, f);
     print_copies(r, f);
     print_anchors(d, f);
+    fprintf(f, "\nAll that `%s train` looks at before it starts is fine.\n",
+            d->classifier ? "classifier" : "detector");
     amp_data_counts_free(r);
     return failed;
 }

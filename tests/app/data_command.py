@@ -99,6 +99,7 @@ def check_counts(root):
                  "image sizes (1): 64x64 (34)"):
         assert any(" ".join(row.split()) == line for row in said.splitlines()), (line, said)
     assert "images of valid= that train= has, too: 1." in said and "Anchors" not in said, said
+    assert said.endswith("\nAll that `detector train` looks at before it starts is fine.\n"), said
     check_without_cfg(folder, found)
 
 
