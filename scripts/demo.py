@@ -26,12 +26,9 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
 from bench_lib import DARKNET_ITERATION, BenchError, exits
 from training import (NO_GPU, DeviceMemory, clock, data_file, fail_with_log, find_set, gpu_of,
-                      label_path, read_lines, read_set, run_darknet, write_lists)
+                      read_lines, read_set, run_darknet, write_lists)
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "out/demo"
@@ -46,42 +43,19 @@ PLUGIN_LINE = "mixed precision:"  # how the plugin's messages begin
 # ---- the cfg ----
 
 
-def box_sizes(images, side):
-    """float [n, 2]: width and height of every box in pixels of a net of that side."""
-    sizes = []
-    for image in images:
-        boxes = np.loadtxt(label_path(image), ndmin=2).reshape(-1, 5)
-        with Image.open(image) as opened:
-            shape = np.array(opened.size)
-        sizes.append(boxes[:, 3:] * shape * (side / shape.max()))
-    return np.concatenate(sizes)
-
-
-def choose_anchors(sizes, count):
-    """k-means on box sizes, by overlap, as YOLO's authors do; smallest first."""
-    sizes = sizes[(sizes > 0).all(1)]
-    if len(sizes) < count:
-        raise BenchError(f"{len(sizes)} boxes in the training images: too few to train on")
-    by_area = sizes[sizes.prod(1).argsort()]
-    anchors = by_area[np.linspace(0, len(sizes) - 1, 2 * count + 1).astype(int)[1::2]]
-    for _ in range(100):
-        common = np.minimum(sizes[:, None], anchors).prod(2)
-        nearest = (common / (sizes.prod(1)[:, None] + anchors.prod(1) - common)).argmax(1)
-        anchors = np.array([np.median(sizes[nearest == i], 0) if (nearest == i).any() else anchor
-                            for i, anchor in enumerate(anchors)])
-    return anchors[anchors.prod(1).argsort()]
-
-
-def adapt_cfg(cfg, classes, images):
+def adapt_cfg(program, cfg, classes):
     """cfg/demo.cfg for another data set: its class count and its own anchors."""
-    side, total = (int(re.search(rf"(?m)^{key}=(\d+)", cfg)[1]) for key in ("width", "num"))
+    total = re.search(r"(?m)^num=(\d+)", cfg)[1]
     per_head = len(re.search(r"(?m)^mask=(.*)", cfg)[1].split(","))
-    anchors = choose_anchors(box_sizes(images, side), total)
-    text = ",  ".join(f"{w:.0f},{h:.0f}" for w, h in anchors)
     cfg = re.sub(r"(?m)^classes=.*", f"classes={classes}", cfg)
-    cfg = re.sub(r"(?m)^anchors=.*", f"anchors={text}", cfg)
     last_before_head = r"(?m)^filters=.*(?=[^\[]*\[yolo\])"
-    return re.sub(last_before_head, f"filters={per_head * (classes + 5)}", cfg)
+    cfg = re.sub(last_before_head, f"filters={per_head * (classes + 5)}", cfg)
+    folder = prepare_run("fp32", cfg, classes)
+    run_darknet(program, ["amp", "data", "set.data", "net.cfg", "--anchors", total, "--json",
+                          "data.json"], folder, "data.log")
+    anchors = json.loads((folder / "data.json").read_text())["anchors"]["values"]
+    return re.sub(r"(?m)^anchors=.*", "anchors=" + ",  ".join(f"{w:.0f},{h:.0f}" for w, h in anchors),
+                  cfg)
 
 
 # ---- training ----
@@ -218,7 +192,7 @@ def main():
     print(f"{len(names)} classes, {len(images)} training images, {len(found['valid'])} held back")
     cfg = (ROOT / "cfg/demo.cfg").read_text()
     if args.data:
-        cfg = adapt_cfg(cfg, len(names), images)
+        cfg = adapt_cfg(program, cfg, len(names))
     iterations = int(re.search(r"(?m)^max_batches=(\d+)", cfg)[1])
 
     gpu = gpu_of(program)

@@ -115,7 +115,7 @@ static int compare(struct check *c)
 
 static int work(struct check *c)
 {
-    if (amp_inputs_check(c->data, c->cfg, c->weights) ||
+    if (amp_inputs_check(c->data, c->cfg, c->weights, false) ||
         amp_measured_read(&c->subject, c->cfg, c->gpu) || refuse_fp32(c))
         return -1;
     if (amp_precision_init(&c->precision, c->subject.net, c->subject.cfg, &c->subject.options))

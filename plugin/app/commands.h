@@ -8,6 +8,8 @@
 
 /* Prints what runs in which precision, without training, weights or activations. */
 int amp_command_plan(int argc, char **argv);
+/* Looks at a data set. Writes no files but those that it is asked for. */
+int amp_command_data(int argc, char **argv);
 /* Checks whether a training is fit for mixed precision. Writes no file. Status 2: there is
  * advice. */
 int amp_command_check(int argc, char **argv);

@@ -34,7 +34,7 @@ int darknet_main(int argc, char **argv);
     "reconstruct smooth=N"
 /* Words of ours: */
 #define SAVES " backup=" /* where Darknet has a fixed folder */
-#define WATCH " topk topk_every=P patience=P chart="
+#define WATCH " topk topk_every=P patience=P chart= quiet"
 
 #define CIFAR      "data/cifar/cifar-10-batches-bin/"
 #define CIFAR_TEST CIFAR "test_batch.bin"
@@ -262,12 +262,16 @@ static int watch(const struct amp_darknet_line *l)
                                     .map = amp_darknet_option(l, "-topk"),
                                     .map_every = every ? atoi(every) : 0,
                                     .patience = patience ? atoi(patience) : 0,
+                                    .quiet = amp_darknet_option(l, "-quiet"),
                                     .chart = amp_darknet_option(l, "-chart")};
     if ((every || patience) && !words.map)
         return amp_complain("-topk_every and -patience have no effect without -topk");
     if ((words.map || words.chart) && gpus && strchr(gpus, ','))
         return amp_complain("-topk and -chart are for one GPU; leave out either them or -gpus");
-    return amp_watch_training(&words, &amp_measure_top, l->argc, l->argv);
+    if (words.quiet && !amp_trains_mixed(words.cfg)) return amp_complain(AMP_QUIET_REFUSED);
+    if (amp_watch_training(&words, &amp_measure_top, l->argc, l->argv)) return -1;
+    if (words.quiet) amp_watch_quietly();
+    return 0;
 }
 
 int amp_command_darknet(int argc, char **argv, int first, int second)

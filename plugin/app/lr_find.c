@@ -80,18 +80,13 @@ static int read_options(struct finder *f)
 /* A picture of ours is replaced, any other file is not: its name is probably a mistake. */
 static int begin_picture(struct finder *f)
 {
-    char err[9000], head[512] = "";
+    char err[9000];
     f->picture.fd = -1;
     if (!f->chart) return 0;
-    FILE *there = fopen(f->chart, "r");
-    size_t n = there ? fread(head, 1, sizeof head - 1, there) : 0;
-    if (there) fclose(there);
-    if (n && !strstr(head, AMP_RATE_PICTURE)) {
-        snprintf(err, sizeof err,
-                 "%s: is there and is no chart of amp lr-find; choose another name", f->chart);
-        return amp_complain(err);
-    }
-    return amp_whole_begin(&f->picture, f->chart, err, sizeof err) ? amp_complain(err) : 0;
+    return amp_whole_try_marked(f->chart, AMP_RATE_PICTURE, err, sizeof err) ||
+                   amp_whole_begin(&f->picture, f->chart, err, sizeof err)
+               ? amp_complain(err)
+               : 0;
 }
 
 static int end_picture(struct finder *f, const struct amp_rate_result *r)
@@ -210,7 +205,7 @@ int amp_command_lr_find(int argc, char **argv)
     read_arguments(argc, argv, &f);
     amp_machine_choose(f.gpu);
     amp_refuse_bad_images(1);
-    int failed = amp_inputs_check(f.data, f.cfg, f.weights) || read_options(&f) ||
+    int failed = amp_inputs_check(f.data, f.cfg, f.weights, false) || read_options(&f) ||
                  begin_picture(&f) || measure(&f) || tell(&f);
     amp_whole_drop(&f.picture);
     amp_sweep_free(&f.sweep);

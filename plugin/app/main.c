@@ -32,6 +32,7 @@ struct command {
 
 static const struct command commands[] = {
     {{"amp", "plan"}, amp_command_plan, false},
+    {{"amp", "data"}, amp_command_data, false},
     {{"amp", "check"}, amp_command_check, false},
     {{"amp", "profile"}, amp_command_profile, false},
     {{"amp", "lr-find"}, amp_command_lr_find, false},
@@ -42,6 +43,7 @@ static const struct command commands[] = {
     {{"amp", "bench-loader"}, refuse_moved, false},
     {{"amp", "shrink"}, refuse_moved, false},
     {{"amp", NULL}, amp_command, false},
+    {{"detector", "calc_anchors"}, refuse_moved, false},
     {{"detector", "map"}, amp_command_detector_map, false},
     {{"detector", "train"}, amp_command_detector_train, true},
 };
@@ -50,6 +52,8 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 static const char help[] =
     "Usage: darknet amp plan CFG [WEIGHTS] [--memory GIB] [--processes N] [--json]\n"
     "         what runs in which precision, and why; which batch fits into memory\n"
+    "       darknet amp data DATA [CFG] [--anchors N] [--sheet FILE.jpg] [--json FILE]\n"
+    "         what a data set consists of, and what is wrong with it; anchors that fit\n"
     "       darknet amp check DATA CFG [WEIGHTS] [--json]\n"
     "         mixed precision and FP32 compared on your own images\n"
     "       darknet amp profile CFG [DATA] [--json]\n"
@@ -119,12 +123,16 @@ static int amp_command(int argc, char **argv)
     return 1;
 }
 
-/* They were commands. Whoever still types one learns where it went. */
+/* They were commands, or are AlexeyAB's. Whoever types one learns where it went. */
 static int refuse_moved(int argc, char **argv)
 {
     (void)argc;
     if (!strcmp(argv[0], "darknet amp shrink"))
         fputs("error: darknet amp shrink is now scripts/shrink, with the same arguments\n", stderr);
+    else if (!strcmp(argv[0], "darknet detector calc_anchors"))
+        fputs("error: darknet detector calc_anchors is here darknet amp data DATA CFG --anchors N, "
+              "at the width and height of CFG\n",
+              stderr);
     else
         fputs("error: darknet amp bench-loader is now darknet amp profile CFG DATA\n", stderr);
     return 1;

@@ -152,18 +152,11 @@ static struct amp_counts_settings counts_settings(const struct command *c)
 
 /* ---- files that are written ---- */
 
-static int check_file(const char *option, const char *path, char first)
-{
-    char err[4700];
-    if (!path || !amp_whole_try_as(path, first, err, sizeof err)) return 0;
-    fprintf(stderr, "error: %s: %s\n", option, err);
-    return -1;
-}
-
 /* Tried before the work: an evaluation may take an hour. */
 static int check_files(const struct command *c)
 {
-    return check_file("--json", c->json, '{') || check_file("--page", c->page, '<') ? -1 : 0;
+    return amp_output_try("--json", c->json, '{') || amp_output_try("--page", c->page, '<') ? -1
+                                                                                            : 0;
 }
 
 static int write_json(const struct command *c, const struct amp_map_report *r)

@@ -15,6 +15,7 @@
 
 #include "plugin/core/read/cfg.h"
 #include "plugin/core/read/lines.h"
+#include "plugin/input/truth_files.h"
 
 enum { TOP = 5 };
 
@@ -25,14 +26,6 @@ struct set {
 };
 
 /* ---- the set ---- */
-
-/* As Darknet: the first label that its path holds. That there is just one was looked at before. */
-static int class_of(const char *image, const struct amp_lines *labels, int n_classes)
-{
-    for (int k = 0; k < n_classes; k++)
-        if (strstr(image, labels->line[k])) return k;
-    return -1;
-}
 
 static int read_set(struct set *s, const struct amp_cfg_file *data, FILE *errors)
 {
@@ -47,7 +40,7 @@ static int read_set(struct set *s, const struct amp_cfg_file *data, FILE *errors
     failed = failed || unread || labels.count < s->n_classes;
     s->classes = calloc((size_t)s->images.count + 1, sizeof *s->classes);
     for (int i = 0; !failed && s->classes && i < s->images.count; i++)
-        s->classes[i] = class_of(s->images.line[i], &labels, s->n_classes);
+        s->classes[i] = amp_class_of_path(s->images.line[i], labels.line, s->n_classes, 0);
     amp_lines_free(&labels);
     return failed || !s->classes ? -1 : 0;
 }

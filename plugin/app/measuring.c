@@ -20,6 +20,7 @@
 #include "commands.h"
 #include "darknet.h"
 #include "plugin/core/engine/layers.h"
+#include "plugin/core/files/file.h"
 #include "plugin/core/plan/need.h"
 #include "plugin/core/read/named_files.h"
 #include "plugin/core/read/text.h"
@@ -229,13 +230,21 @@ int amp_complain(const char *what)
     return -1;
 }
 
+int amp_output_try(const char *option, const char *path, char first)
+{
+    char err[PATH_MAX + 600];
+    if (!path || !amp_whole_try_as(path, first, err, sizeof err)) return 0;
+    fprintf(stderr, "error: %s: %s\n", option, err);
+    return -1;
+}
+
 int amp_result_flush(void)
 {
     return fflush(stdout) || ferror(stdout) ? amp_complain(strerror(errno)) : 0;
 }
 
 /* By its last layer. A cfg with a fault is looked at as a detector's, which tells it. */
-static bool is_classifier(const char *path)
+static bool ends_as_classifier(const char *path)
 {
     char err[2 * PATH_MAX];
     struct amp_cfg_file *cfg = amp_cfg_read(path, err, sizeof err);
@@ -246,16 +255,34 @@ static bool is_classifier(const char *path)
     return found;
 }
 
-int amp_inputs_check(const char *data, const char *cfg, const char *weights)
+static bool data_has(const char *path, const char *key)
+{
+    char err[2 * PATH_MAX];
+    struct amp_cfg_file *data = amp_cfg_read_data(path, err, sizeof err);
+    bool found = data && amp_cfg_find(data->sections, key);
+    amp_cfg_free(data);
+    return found;
+}
+
+bool amp_is_classifier(const char *data, const char *cfg)
+{
+    return cfg ? ends_as_classifier(cfg) : data_has(data, "labels");
+}
+
+int amp_inputs_check(const char *data, const char *cfg, const char *weights, bool measures)
 {
     static char err[1 << 16];
     /* clear: of the weights' count of images */
-    const struct amp_trainer_inputs in = {
-        .data = data, .cfg = cfg, .weights = weights, .clear = true, .on_gpu = gpu_index >= 0};
-    int failed = is_classifier(cfg)
+    const struct amp_trainer_inputs in = {.data = data,
+                                          .cfg = cfg,
+                                          .weights = weights,
+                                          .clear = true,
+                                          .on_gpu = gpu_index >= 0,
+                                          .measures = measures && data_has(data, "valid") &&
+                                                      !data_has(data, "tag")};
+    int failed = amp_is_classifier(data, cfg)
                      ? amp_check_trainer_inputs("classifier", &in, stderr, stderr, err, sizeof err)
-                     : amp_check_train_inputs(data, cfg, weights, in.clear, in.on_gpu, stderr,
-                                              stderr, err, sizeof err);
+                     : amp_check_train_inputs(&in, stderr, stderr, err, sizeof err);
     if (!failed) return 0;
     amp_print_faults(err, stderr);
     return -1;

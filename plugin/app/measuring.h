@@ -3,6 +3,8 @@
 #ifndef AMP_MEASURING_H
 #define AMP_MEASURING_H
 
+#include <stdbool.h>
+
 #include "plugin/core/net/net.h"
 #include "plugin/core/read/options.h"
 
@@ -41,13 +43,20 @@ const struct ampk_backend *amp_machine_backend(const struct amp_options *, int g
 
 /* Prints "error: WHAT" and returns -1. */
 int amp_complain(const char *what);
+/* Whether a file that an option names (NULL: not given) can be written, and is not there as another
+ * kind of file than one that begins so (amp_whole_try_as): 0, or -1 after saying why not. */
+int amp_output_try(const char *option, const char *path, char first);
 /* Whether all of the result reached standard output: 0, or -1 after saying why not. */
 int amp_result_flush(void);
 
 /* Whether detector train, or of a network without a head classifier train, would begin with these
- * (weights may be NULL): 0, or -1 after naming all
- * faults. The count of images seen is no reason to refuse. Choose the machine before. */
-int amp_inputs_check(const char *data, const char *cfg, const char *weights);
+ * (weights may be NULL), with measures also whether it could be measured on the valid= list, if
+ * there is one and images have one class each: 0, or -1 after naming all faults. The count of
+ * images seen is no reason to refuse. cfg NULL: the data file alone is looked at. Choose the
+ * machine before. */
+int amp_inputs_check(const char *data, const char *cfg, const char *weights, bool measures);
+/* Which of the two. Without a cfg labels= of the data file tells, which detectors do not have. */
+bool amp_is_classifier(const char *data, const char *cfg);
 
 /* A net as training would have it, but with mixed_precision=1 whatever the cfg says;
  * options.mixed_precision is the cfg's. */

@@ -580,11 +580,10 @@ static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
 
 static int profile(const struct request *r, const struct amp_measured *subject)
 {
-    char err[2 * PATH_MAX];
     struct amp_trace trace = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct amp_profile p = {.net = subject->net, .trace = r->trace ? &trace : NULL};
     struct reason no_fp32 = {""};
-    if (r->trace && amp_whole_try_as(r->trace, '{', err, sizeof err)) return amp_complain(err);
+    if (amp_output_try("--trace", r->trace, '{')) return -1;
     /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
     if (!is_own(subject->net, AMP_PROFILE_FP32))
         amp_train_stock_check(subject->cfg, subject->net, gpu_index >= 0, take_first, &no_fp32);
@@ -593,7 +592,7 @@ static int profile(const struct request *r, const struct amp_measured *subject)
         amp_mixed_tell_off(subject->cfg, "so Darknet loads all images; with mixed_precision=1:");
     /* A black image in place of a broken one would load fast. */
     if (r->data) amp_refuse_bad_images(1);
-    if (r->data && amp_inputs_check(r->data, r->cfg, NULL)) return -1;
+    if (r->data && amp_inputs_check(r->data, r->cfg, NULL, false)) return -1;
     int failed = profile_cfg(r, subject->cfg, &subject->options, &p);
     amp_trace_free(&trace);
     return failed;

@@ -134,8 +134,12 @@ int amp_command_detector_train(int argc, char **argv)
         return 1;
     /* Of several processes, rank 0 looks at the inputs and draws; the others wait for it when they
      * make their network. */
-    if (!launch.rank && amp_check_train_inputs(words.data, words.cfg, words.weights, words.clear,
-                                               on_gpu, stderr, stderr, err, sizeof err)) {
+    const struct amp_trainer_inputs in = {.data = words.data,
+                                          .cfg = words.cfg,
+                                          .weights = words.weights,
+                                          .clear = words.clear,
+                                          .on_gpu = on_gpu};
+    if (!launch.rank && amp_check_train_inputs(&in, stderr, stderr, err, sizeof err)) {
         amp_print_faults(err, stderr);
         fputs("nothing was trained\n", stderr);
         return 1;

@@ -317,21 +317,24 @@ static void check_unknown(struct rest *r)
 
 /* ---- all ---- */
 
-/* True if the cfg, the second file, has mixed_precision=1. One that cannot be read is refused
- * later, with its reason. */
-static bool is_mixed(char **words)
+bool amp_trains_mixed(const char *path)
 {
     char err[9000];
     struct amp_options options = {0};
-    int files = 0;
-    const char *path = NULL;
-    for (int i = 3; words[i] && !path; i++)
-        if (!is_option(words[i]) && ++files == 2) path = words[i];
     struct amp_cfg_file *cfg = path ? amp_cfg_read(path, err, sizeof err) : NULL;
     bool mixed = cfg && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err) &&
                  options.mixed_precision;
     amp_cfg_free(cfg);
     return mixed;
+}
+
+/* The second file; NULL: there is none. */
+static const char *find_cfg(char **words)
+{
+    int files = 0;
+    for (int i = 3; words[i]; i++)
+        if (!is_option(words[i]) && ++files == 2) return words[i];
+    return NULL;
 }
 
 static int read_words(int argc, struct rest *r, struct amp_train_words *w)
@@ -340,13 +343,11 @@ static int read_words(int argc, struct rest *r, struct amp_train_words *w)
     const char *gpus = value_of(r, "-gpus");
     w->gpus = gpus && strchr(gpus, ',') ? gpus : NULL;
     w->one_gpu = w->gpus ? NULL : gpus;
-    w->mixed = is_mixed(r->words);
+    w->mixed = amp_trains_mixed(find_cfg(r->words));
     if (w->gpus && !w->mixed && (w->map || w->chart))
         return fail("-map and -chart are for one GPU, or for mixed_precision=1; leave out either "
                     "them or -gpus");
-    if (w->quiet && !w->mixed)
-        return fail("-quiet leaves out Darknet's lines for the progress line of mixed_precision=1, "
-                    "which this cfg has not (amp_dtype=fp32 beside it trains in FP32)");
+    if (w->quiet && !w->mixed) return fail(AMP_QUIET_REFUSED);
     w->clear = value_of(r, "-clear");
     w->data = r->words[3];
     w->cfg = w->data ? r->words[4] : NULL;

@@ -19,7 +19,8 @@ enum amp_stream_purpose {
     AMP_STREAM_BETWEEN,     /* drawn between two steps, at i images seen: the size of random=1 */
     AMP_STREAM_PASS,        /* drawn inside a pass, at i images seen: dropout masks on the host */
     AMP_STREAM_DRAW,        /* drawing i of an evaluation's images, with replacement */
-    AMP_STREAM_MASK         /* dropout masks on a device, at i images seen; k: network and layer */
+    AMP_STREAM_MASK,        /* dropout masks on a device, at i images seen; k: network and layer */
+    AMP_STREAM_ANCHORS      /* where search i for anchors begins */
 };
 
 struct amp_stream {

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Rows from top to bottom, dense; a pixel is blue, green, red. */
 struct amp_pixels {
@@ -49,5 +50,10 @@ const struct amp_pixels *amp_jpeg_read(const char *path, int least, struct amp_j
 bool amp_jpeg_ends_early(const char *path);
 
 void amp_jpeg_free(struct amp_jpeg_memory *);
+
+/* Writes a picture as a JPEG of this quality (0 to 100) with colours in full resolution. planes: of
+ * red, green and blue, in 0 to 1. comment: stands near the file's beginning. False: no memory, or
+ * the stream cannot be written (ferror). */
+bool amp_jpeg_write(FILE *, const float *planes, int w, int h, int quality, const char *comment);
 
 #endif

@@ -1,12 +1,12 @@
-/* Finds everything that can be wrong with `detector train DATA CFG [WEIGHTS] [-clear]` before it
- * starts: nothing is trained, created or overwritten.
+/* Finds everything that can be wrong with a training before it starts: nothing is trained, created
+ * or overwritten.
  *
- * check_train_inputs.c looks at the cfg, options and shapes; at what Darknet would crash on in the
- * network (check_train_net.c); at the heads' classes against the data file and its names; at the
- * weights file's size and its `seen` against max_batches; at the backup folder (a save must fit);
- * and at every image and label file of the training list. Keys that the data file leaves out have
- * Darknet's defaults (data/train.list, /backup/), and all paths count from the working folder, as
- * in Darknet. */
+ * check_train_inputs.c looks, for `detector train`, at the cfg, options and shapes; at what Darknet
+ * would crash on in the network (check_train_net.c); at the heads' classes against the data file
+ * and its names; at the weights file's size and its `seen` against max_batches; at the backup
+ * folder (a save must fit); and at every image and label file of the training list. Keys that the
+ * data file leaves out have Darknet's defaults (data/train.list, /backup/), and all paths count
+ * from the working folder, as in Darknet. */
 #ifndef AMP_CHECK_TRAIN_H
 #define AMP_CHECK_TRAIN_H
 
@@ -17,12 +17,21 @@
 #include <stddef.h>
 #include <stdio.h>
 
+struct amp_trainer_inputs {
+    const char *data;    /* of detector, classifier, regressor, segmenter, isegmenter; else NULL */
+    const char *cfg;     /* NULL: only the data file and what it names are looked at */
+    const char *weights; /* NULL or "": none */
+    const char *text;    /* what rnn and go train on; else NULL */
+    const char *folder;  /* where trainers without a data file save */
+    bool clear, tokenized;
+    bool on_gpu;   /* Darknet's code for GPUs will run */
+    bool measures; /* a detector or classifier is measured on valid= */
+};
+
 /* 0, or -1 with every fault on a line of its own in err; 64 KiB hold all but reports of very long
- * paths. weights_path: NULL or "" for none. on_gpu: Darknet's code for GPUs will run. progress (may
- * be NULL): progress lines, and which layers a weights file that ends between layers fills. warn
- * (may be NULL): what is odd but allowed. */
-int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
-                           bool clear, bool on_gpu, FILE *progress, FILE *warn, char *err,
+ * paths. progress (may be NULL): progress lines, and which layers a weights file that ends between
+ * layers fills. warn (may be NULL): what is odd but allowed. */
+int amp_check_train_inputs(const struct amp_trainer_inputs *, FILE *progress, FILE *warn, char *err,
                            size_t err_size);
 
 /* ---- Darknet's other trainers ----
@@ -30,16 +39,6 @@ int amp_check_train_inputs(const char *data_path, const char *cfg_path, const ch
  * check_trainers.c looks, for the trainer of `darknet NAME train`, at the same as above, and at
  * what that trainer loads: numbers of an image and of its truths against the network's, labels in
  * the images' paths, files of tags, values or masks, texts. */
-
-struct amp_trainer_inputs {
-    const char *data; /* of classifier, regressor, segmenter, isegmenter; else NULL */
-    const char *cfg;
-    const char *weights; /* NULL or "": none */
-    const char *text;    /* what rnn and go train on; else NULL */
-    const char *folder;  /* where trainers without a data file save */
-    bool clear, tokenized, on_gpu;
-    bool measures; /* a classifier is measured on valid= while it trains */
-};
 
 /* trainer: classifier, regressor, segmenter, isegmenter, yolo, coco, tag, super, cifar, go or rnn.
  * The rest is as above. */

@@ -6,6 +6,7 @@
 #include "check_train.h"
 
 #include <limits.h>
+#include <string.h>
 
 #include "checker.h"
 #include "train_list.h"
@@ -73,11 +74,11 @@ static int box_room(const struct amp_checker *k)
 
 /* A missing list is told here only if its name needs explaining; amp_train_list_check tells the
  * rest. */
-static void check_list(struct amp_checker *k, int classes)
+static void check_list(struct amp_checker *k, const char *key, int classes)
 {
     struct amp_train_list list;
-    const char *path = amp_cfg_string(&k->data->sections[0], "train", "data/train.list");
-    const char *explanation = amp_checker_explain(k->data, "train");
+    const char *path = amp_cfg_string(&k->data->sections[0], key, "data/train.list");
+    const char *explanation = amp_checker_explain(k->data, key);
     const char *why = *explanation ? amp_text_unreadable(path) : NULL;
     if (why) {
         amp_checker_fault(k, "image list %s: %s%s", path, why, explanation);
@@ -85,32 +86,34 @@ static void check_list(struct amp_checker *k, int classes)
     }
     int failed = amp_train_list_check(path, k->cfg ? k->cfg->dialect : AMP_DIALECT_STOCK, classes,
                                       box_room(k), k->progress, &list, amp_checker_tell, k);
-    if (k->warn && !failed && !list.trained)
-        fprintf(k->warn,
+    FILE *warn = strcmp(key, "train") ? NULL : k->warn;
+    if (warn && !failed && !list.trained)
+        fprintf(warn,
                 "warning: %s: no image has a box that is trained: the network learns that there is "
                 "nothing anywhere\n",
                 path);
-    if (k->warn) amp_train_list_warn(&list, path, k->warn);
+    if (warn) amp_train_list_warn(&list, path, warn);
     amp_train_list_free(&list);
 }
 
-int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
-                           bool clear, bool on_gpu, FILE *progress, FILE *warn, char *err,
-                           size_t err_size)
+int amp_check_train_inputs(const struct amp_trainer_inputs *in, FILE *progress, FILE *warn,
+                           char *err, size_t err_size)
 {
     struct amp_checker k = {.progress = progress, .warn = warn, .err = err, .err_size = err_size};
-    amp_checker_read(&k, data_path, cfg_path);
+    amp_checker_read(&k, in->data, in->cfg);
     int classes = check_head_classes(&k, amp_checker_classes(&k));
     if (k.net)
-        amp_train_net_check(k.cfg, k.net, k.options.mixed_precision, on_gpu, amp_checker_tell, &k);
+        amp_train_net_check(k.cfg, k.net, k.options.mixed_precision, in->on_gpu, amp_checker_tell,
+                            &k);
     if (k.net && warn) amp_train_odd_tell(k.cfg, k.net, warn);
-    if (weights_path && *weights_path) amp_checker_weights(&k, weights_path, clear);
+    if (in->weights && *in->weights) amp_checker_weights(&k, in->weights, in->clear);
     if (k.data) {
         amp_checker_data_keys(&k);
         check_names(&k, classes);
         amp_checker_folder(&k, amp_cfg_string(&k.data->sections[0], "backup", "/backup/"),
                            amp_checker_explain(k.data, "backup"));
-        check_list(&k, count_label_classes(&k, classes));
+        check_list(&k, "train", count_label_classes(&k, classes));
+        if (in->measures) check_list(&k, "valid", count_label_classes(&k, classes));
     }
     return amp_checker_end(&k);
 }

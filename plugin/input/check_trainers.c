@@ -49,9 +49,8 @@ struct check {
 static bool has_one_label(void *context, const char *image, char *why, size_t size)
 {
     const struct check *c = context;
-    int first = -1, second = -1;
-    for (int i = 0; i < c->n_labels && second < 0; i++)
-        if (strstr(image, c->labels[i])) *(first < 0 ? &first : &second) = i;
+    int first = amp_class_of_path(image, c->labels, c->n_labels, 0);
+    int second = first < 0 ? -1 : amp_class_of_path(image, c->labels, c->n_labels, first + 1);
     if (second >= 0)
         snprintf(why, size, "%s: holds two labels, \"%s\" (line %d) and \"%s\" (line %d)", image,
                  c->labels[first], first + 1, c->labels[second], second + 1);

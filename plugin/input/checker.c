@@ -207,7 +207,7 @@ void amp_checker_read(struct amp_checker *k, const char *data, const char *cfg)
 {
     char err[2 * PATH_MAX];
     if (k->err_size && !k->failed) *k->err = '\0';
-    read_cfg(k, cfg);
+    if (cfg) read_cfg(k, cfg);
     if (!data) return;
     k->data = amp_cfg_read_data(data, err, sizeof err);
     if (!k->data) amp_checker_tell(k, err);

@@ -15,7 +15,7 @@
 #include "plugin/core/read/options.h"
 
 struct amp_checker {
-    struct amp_cfg_file *data, *cfg; /* NULL: cannot be read, or the trainer reads none */
+    struct amp_cfg_file *data, *cfg; /* NULL: cannot be read, or none is looked at */
     struct amp_net_desc *net;        /* NULL without a valid cfg */
     struct amp_options options;      /* the cfg's */
     FILE *progress, *warn;           /* NULL: silence */
@@ -32,7 +32,7 @@ void amp_checker_tell(void *checker, const char *message);
 void amp_checker_fault(struct amp_checker *, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Reads both files and tells the faults of both. data: NULL for none. */
+/* Reads both files and tells the faults of both. NULL for none. */
 void amp_checker_read(struct amp_checker *, const char *data, const char *cfg);
 /* Keys of the data file that nobody knows, that are given twice, and values with blanks inside. */
 void amp_checker_data_keys(struct amp_checker *);

@@ -1,6 +1,6 @@
 /* Decides whether the file of an image's truths is what one of Darknet's trainers can load: tags,
- * values or masks. It must not know which trainer that is (check_trainers.c), and boxes are
- * labels.c's. */
+ * values or masks; and which class a path tells. It must not know which trainer that is
+ * (check_trainers.c), and boxes are labels.c's. */
 #define _GNU_SOURCE
 #include "truth_files.h"
 
@@ -16,7 +16,16 @@
 #include "plugin/core/read/label_path.h"
 #include "plugin/core/read/lines.h"
 
-/* ---- where it is ---- */
+/* ---- a class ---- */
+
+int amp_class_of_path(const char *image, char *const *labels, int n, int from)
+{
+    for (int i = from; i < n; i++)
+        if (strstr(image, labels[i])) return i;
+    return -1;
+}
+
+/* ---- where the file is ---- */
 
 struct replacement {
     const char *from, *to;

@@ -72,6 +72,23 @@ def check_training(root):
     return watched, lines
 
 
+def check_quiet(root):
+    """Of stdout only the lines of accuracy stay, and nothing else changes."""
+    loud, quiet = make(root / "loud", 40), make(root / "quiet", 40)
+    words = ("train", "c.data", "net.cfg", "-topk", "-topk_every", "20")
+    said, kept = run(loud, *words), run(quiet, *words, "-quiet")
+    seconds = re.compile(r"; [\d.]+ s$", re.M)
+    assert re.search(r"^\d+, [\d.]+: ", said.stdout, re.M), said.stdout
+    expected = [line for line in said.stdout.splitlines() if line.startswith("accuracy at")]
+    assert len(expected) == 2 and seconds.sub("", kept.stdout) == seconds.sub("", "\n".join(expected) + "\n"), kept.stdout
+    assert "mixed precision: 40 iterations in " in kept.stderr, kept.stderr[-2000:]
+    assert (loud / "backup/net.weights").read_bytes() == (quiet / "backup/net.weights").read_bytes()
+    cfg = quiet / "net.cfg"
+    cfg.write_text(cfg.read_text().replace("mixed_precision=1", "mixed_precision=0"))
+    said = run(quiet, "train", "c.data", "net.cfg", "-quiet", status=1).stderr
+    assert "-quiet leaves out Darknet's lines for the progress line of mixed_precision=1" in said, said
+
+
 def check_going_on(folder, lines):
     """Only better weights replace the best, also after a stop."""
     cfg = folder / "net.cfg"
@@ -159,6 +176,7 @@ def main():
         folder, lines = check_training(Path(scratch))
         check_going_on(folder, lines)
         check_patience(Path(scratch))
+        check_quiet(Path(scratch))
         check_tools(make(Path(scratch) / "tools", 90))
         check_refused(folder)
 

@@ -119,7 +119,7 @@ def main():
         (folder / "toy.cfg").write_text(text)
         (folder / "rates.svg").unlink()
         before = contents(folder)
-        for name, said in (("toy.names", "is no chart of amp lr-find"), ("no/dir.svg", "no/dir.svg")):
+        for name, said in (("toy.names", "toy.names: is there and is another kind of file"), ("no/dir.svg", "no/dir.svg")):
             told = run(folder, "amp", "lr-find", "toy.data", "toy.cfg", "--chart", name)
             assert told.returncode == 1 and said in told.stderr, told.stderr
         assert contents(folder) == before

@@ -191,6 +191,48 @@ AMP_TEST(keep)
     scratch_empty();
 }
 
+static int print_text(FILE *f, const void *text)
+{
+    fputs(text, f);
+    return *(const char *)text == '-' ? -1 : 0;
+}
+
+AMP_TEST(printed_whole_or_not_at_all)
+{
+    CHECK_INT(amp_whole_print(scratch("a"), print_text, "first", err, sizeof err), 0);
+    check_text("a", "first");
+    CHECK_INT(amp_whole_print(scratch("a"), print_text, "-", err, sizeof err), -1);
+    CHECK(strstr(err, "/a: not written: out of memory"));
+    check_text("a", "first");
+    CHECK_INT(scratch_count(), 1);
+    CHECK_INT(amp_whole_print(scratch("none/a"), print_text, "x", err, sizeof err), -1);
+    scratch_empty();
+}
+
+AMP_TEST(files_of_another_kind_stay)
+{
+    char late[AMP_MARK_WITHIN + 10];
+    memset(late, 'x', sizeof late);
+    memcpy(late + AMP_MARK_WITHIN - 3, "mark", 4);
+    scratch_write("json", "{1}", 3);
+    scratch_write("marked", "xx mark", 7);
+    scratch_write("late", late, sizeof late);
+    scratch_write("empty", "", 0);
+    static const struct {
+        const char *name;
+        int as, marked;
+    } expected[] = {
+        {"json", 0, -1}, {"marked", -1, 0}, {"late", -1, -1}, {"empty", 0, 0}, {"none", 0, 0}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const char *path = scratch(expected[i].name);
+        CHECK_INT(amp_whole_try_as(path, '{', err, sizeof err), expected[i].as);
+        CHECK_INT(amp_whole_try_marked(path, "mark", err, sizeof err), expected[i].marked);
+    }
+    CHECK_INT(amp_whole_try_marked(scratch("."), "mark", err, sizeof err), -1);
+    CHECK_INT(scratch_count(), 4);
+    scratch_empty();
+}
+
 AMP_TEST(folder_that_is_not_there)
 {
     struct amp_whole_file f = {.fd = -1};

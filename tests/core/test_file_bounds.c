@@ -132,9 +132,8 @@ AMP_TEST(lists_and_names)
         REQUIRE(log);
         largest = 0;
         CHECK_INT(amp_eval_set_load(scratch("x.data"), AMP_DIALECT_STOCK, &set, log), -1);
-        CHECK_INT(amp_check_train_inputs(scratch("x.data"), "/none", NULL, false, false, NULL, NULL,
-                                         err, sizeof err),
-                  -1);
+        const struct amp_trainer_inputs in = {.data = scratch("x.data"), .cfg = "/none"};
+        CHECK_INT(amp_check_train_inputs(&in, NULL, NULL, err, sizeof err), -1);
         CHECK(largest < MIB);
         fclose(log);
         CHECK_SAYS(err, i ? "not a regular file" : "larger than 1 GiB");

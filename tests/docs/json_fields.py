@@ -19,6 +19,7 @@ COMMANDS = {
     "amp plan": (["amp", "plan", "toy.cfg", "backup/toy_final.weights", "--memory", "1", "--json"], (0,)),
     "amp bench-inference": (["amp", "bench-inference", "toy.cfg", "--batch", "2", "--json"], (0,)),
     "amp predict": (["amp", "predict", "toy.cfg", "backup/toy_final.weights", "--input", "image", "--output", "out"], (0,)),
+    "amp data": (["amp", "data", "toy.data", "toy.cfg", "--anchors", "4", "--json", "data.json"], (0,)),
     "amp check": (["amp", "check", "toy.data", "toy.cfg", "--json"], (0, 2)),
     "amp profile": (["amp", "profile", "toy.cfg", "toy.data", "--json"], (0,)),
     "amp lr-find": (["amp", "lr-find", "toy.data", "toy.cfg", "--json"], (0,)),
@@ -62,7 +63,8 @@ def main():
         wrong = []
         for section, (arguments, statuses) in COMMANDS.items():
             said = run(folder, arguments, statuses)
-            found = keys_of(json.loads((folder / "map.json").read_text() if "map.json" in arguments else said))
+            written = arguments[-1] if arguments[-1].endswith(".json") else "map.json"
+            found = keys_of(json.loads((folder / written).read_text() if written in arguments else said))
             if section in OTHER_CFG:
                 said = run(folder, OTHER_CFG[section], (0,))
                 found |= keys_of(json.loads((folder / "fork.json").read_text() if "map" in section else said))

@@ -67,7 +67,9 @@ def stop(folder, words):
 
 
 def check_program(folder, found):
-    plan, train, resume = found
+    data, plan, train, resume = found
+    said = run_program(folder, data)
+    assert "a detector of 2 classes" in said, said
     said = run_program(folder, plan)
     assert "convolutional" in said, said
     said = run_program(folder, train)

@@ -40,9 +40,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_enter_folder();
     fuzz_write_files(names, data, size);
     limit_files();
-    bool clear = size & 1;
-    int failed = amp_check_train_inputs("x.data", "x.cfg", size & 2 ? NULL : "x.weights", clear,
-                                        size & 4, fuzz_nowhere(), fuzz_nowhere(), err, sizeof err);
+    const struct amp_trainer_inputs in = {.data = "x.data",
+                                          .cfg = size & 16 ? NULL : "x.cfg",
+                                          .weights = size & 2 ? NULL : "x.weights",
+                                          .clear = size & 1,
+                                          .on_gpu = size & 4,
+                                          .measures = size & 8};
+    int failed = amp_check_train_inputs(&in, fuzz_nowhere(), fuzz_nowhere(), err, sizeof err);
     FUZZ_REQUIRE(failed == (*err ? -1 : 0));
     check_another(size, err, sizeof err);
     return 0;

@@ -144,8 +144,9 @@ static int check_with(const char *weights, bool clear)
     FILE *fp = open_memstream(&out, &out_size);
     REQUIRE(fp != NULL);
     memset(err, 'x', sizeof err);
-    int status =
-        amp_check_train_inputs("a.data", "a.cfg", weights, clear, false, fp, fp, err, sizeof err);
+    const struct amp_trainer_inputs in = {
+        .data = "a.data", .cfg = "a.cfg", .weights = weights, .clear = clear};
+    int status = amp_check_train_inputs(&in, fp, fp, err, sizeof err);
     fclose(fp);
     CHECK_INT(count_backup_files(), backup_files);
     return status;
@@ -995,8 +996,8 @@ AMP_TEST(a_short_error_buffer_is_not_overrun)
     unlink("a.cfg");
     unlink("a.data");
     memset(small, 'x', sizeof small);
-    CHECK_INT(amp_check_train_inputs("a.data", "a.cfg", NULL, false, false, NULL, NULL, small, 20),
-              -1);
+    const struct amp_trainer_inputs in = {.data = "a.data", .cfg = "a.cfg"};
+    CHECK_INT(amp_check_train_inputs(&in, NULL, NULL, small, 20), -1);
     CHECK_INT(strlen(small), 19);
     CHECK_INT(small[20], 'x');
 }

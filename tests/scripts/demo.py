@@ -8,17 +8,10 @@ import io
 import os
 import sys
 import tempfile
-import types
 from pathlib import Path
 
 ROOT = Path(sys.argv[1])
 sys.path[0] = str(ROOT / "scripts")  # this file is called demo too
-try:
-    import numpy
-    import PIL.Image
-except ImportError:  # scripts/demo.sh installs them; only the data set's part needs them
-    sys.modules.update(numpy=types.ModuleType("numpy"), PIL=types.ModuleType("PIL"))
-    sys.modules["PIL"].Image = None
 import demo
 import training
 from bench_lib import BenchError
@@ -80,6 +73,19 @@ def test_train(folder):
         assert (run["device"], run["device_memory_mb"]) == ("CPU", None), run
 
 
+def test_adapt_cfg(folder):
+    """Classes, filters of the last convolutions and what `amp data` finds."""
+    demo.WORK = folder
+    program = make_executable(folder / "finds", '[ "$1 $2 $3 $4 $5" = "amp data set.data net.cfg --anchors" ] || exit 9\n'
+                              'grep -q "^classes=4" net.cfg && echo "{\\"anchors\\": {\\"values\\": [[1, 2.0], [30, 4]]}}" >data.json\n')
+    cfg = demo.adapt_cfg(program, (ROOT / "cfg/demo.cfg").read_text(), 4)
+    lines = cfg.splitlines()
+    assert lines.count("classes=4") == lines.count("[yolo]") == lines.count("anchors=1,2,  30,4"), cfg
+    masks = [line.count(",") + 1 for line in lines if line.startswith("mask=")]
+    before = cfg.partition("\n[yolo]")[0].splitlines()
+    assert [line for line in before if line.startswith("filters=")][-1] == f"filters={9 * masks[0]}", cfg
+
+
 def test_device_memory(folder):
     """The most of what was seen; looked at now and then."""
     memory = training.DeviceMemory()
@@ -92,6 +98,6 @@ def test_device_memory(folder):
             assert memory.peak == peak, (used, memory.peak)
 
 
-for test in (test_gpu_of, test_train, test_device_memory):
+for test in (test_gpu_of, test_train, test_adapt_cfg, test_device_memory):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))

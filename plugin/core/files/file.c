@@ -249,21 +249,33 @@ int amp_whole_try(const char *path, char *err, size_t err_size)
     return failed;
 }
 
-int amp_whole_try_as(const char *path, char first, char *err, size_t err_size)
+/* `mark` must stand among the first `within` bytes of what is there. */
+static int try_marked(const char *path, const char *mark, size_t length, size_t within, char *err,
+                      size_t err_size)
 {
     struct stat info;
-    char begin = first;
+    char begin[AMP_MARK_WITHIN];
     if (stat(path, &info)) return amp_whole_try(path, err, err_size);
     if (!S_ISREG(info.st_mode)) {
         snprintf(err, err_size, "cannot write %s: exists and is not a regular file", path);
         return -1;
     }
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool other = fd >= 0 && read(fd, &begin, 1) == 1 && begin != first;
+    ssize_t n = fd >= 0 ? read(fd, begin, within) : 0;
     if (fd >= 0) close(fd);
-    if (!other) return amp_whole_try(path, err, err_size);
+    if (n <= 0 || memmem(begin, (size_t)n, mark, length)) return amp_whole_try(path, err, err_size);
     snprintf(err, err_size, "%s: is there and is another kind of file; choose another name", path);
     return -1;
+}
+
+int amp_whole_try_as(const char *path, char first, char *err, size_t err_size)
+{
+    return try_marked(path, &first, 1, 1, err, err_size);
+}
+
+int amp_whole_try_marked(const char *path, const char *mark, char *err, size_t err_size)
+{
+    return try_marked(path, mark, strlen(mark), AMP_MARK_WITHIN, err, err_size);
 }
 
 int amp_whole_flush(struct amp_whole_file *f, char *err, size_t err_size)
@@ -284,6 +296,24 @@ void amp_whole_drop(struct amp_whole_file *f)
     if (f->temp[0]) unlink(f->temp);
     close(f->fd);
     f->fd = -1;
+}
+
+int amp_whole_print(const char *path, int (*print)(FILE *, const void *user), const void *user,
+                    char *err, size_t err_size)
+{
+    struct amp_whole_file f = {.fd = -1};
+    if (amp_whole_begin(&f, path, err, err_size)) return -1;
+    FILE *stream = amp_whole_stream(&f, err, err_size);
+    int failed = !stream;
+    if (stream) {
+        bool printed = !print(stream, user);
+        failed = amp_whole_end_stream(&f, stream, err, err_size);
+        if (!printed && !failed) snprintf(err, err_size, "%s: not written: out of memory", path);
+        failed = failed || !printed;
+    }
+    failed = failed || amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size);
+    amp_whole_drop(&f);
+    return failed ? -1 : 0;
 }
 
 /* ---- a second name ---- */

@@ -51,6 +51,13 @@ int amp_whole_try(const char *path, char *err, size_t err_size);
  * and begins otherwise is not replaced, since its name is probably a mistake; nor is what is no
  * regular file, such as /dev/stdout. */
 int amp_whole_try_as(const char *path, char first, char *err, size_t err_size);
+/* The same of a file that has this mark among its first AMP_MARK_WITHIN bytes: another picture is
+ * not replaced either. */
+#define AMP_MARK_WITHIN 512
+int amp_whole_try_marked(const char *path, const char *mark, char *err, size_t err_size);
+/* All of it, from begin to drop. print: 0, or -1: out of memory. */
+int amp_whole_print(const char *path, int (*print)(FILE *, const void *user), const void *user,
+                    char *err, size_t err_size);
 /* Flushes what was written to the disk. */
 int amp_whole_flush(struct amp_whole_file *, char *err, size_t err_size);
 int amp_whole_place(struct amp_whole_file *, char *err, size_t err_size);

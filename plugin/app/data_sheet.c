@@ -1,0 +1,163 @@
+/* Decides what the sheet of `amp data` shows: images of a batch, side by side, with what the loader
+ * says is in them. It must not know how an image is loaded: the network's own training does. */
+#define _GNU_SOURCE
+#include "data.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "amp.h"
+#include "darknet.h"
+#include "image.h"
+#include "measuring.h"
+
+#include "plugin/core/files/file.h"
+#include "plugin/images/jpeg.h"
+
+/* Letters cannot be read on smaller images, which are enlarged. */
+enum { ACROSS = 4, IMAGES = ACROSS * ACROSS, LEAST_SIDE = 192, QUALITY = 95, BOX_FLOATS = 5 };
+
+float get_color(int c, int x, int max); /* of Darknet's image.c; no header declares it */
+
+struct sheet {
+    const struct amp_data *d;
+    image **alphabet;
+    image all;
+};
+
+/* ---- loading ---- */
+
+/* A whole batch of 16 images, of a network that holds one. A seed gives what a training with this
+ * cfg begins with. NULL: told. */
+static network *load(const struct amp_data *d, data *loaded)
+{
+    static const struct amp_cfg_key keys[] = {{.key = "batch", .value = "1"},
+                                              {.key = "subdivisions", .value = "1"},
+                                              {.key = "amp_log"},
+                                              {.key = "amp_log_layers"},
+                                              {.key = "amp_log_noise"}};
+    load_args args;
+    srand((unsigned)time(NULL)); /* as Darknet's trainers */
+    network *net = amp_variant_load("amp data: the network that the images are loaded for",
+                                    d->cfg_file, keys, sizeof keys / sizeof *keys, NULL);
+    if (!net) return NULL;
+    amp_training_args(net, d->data, &args);
+    args.n = IMAGES;
+    args.d = loaded;
+    pthread_join(load_data(args), NULL);
+    return net;
+}
+
+/* ---- drawing ---- */
+
+static image enlarge(const float *planes, int w, int h, int scale)
+{
+    image im = make_image(w * scale, h * scale, 3);
+    for (int c = 0; c < 3; c++)
+        for (int y = 0; y < im.h; y++)
+            for (int x = 0; x < im.w; x++)
+                im.data[(c * im.h + y) * im.w + x] = planes[(c * h + y / scale) * w + x / scale];
+    return im;
+}
+
+/* top: of a box, above which the text stands where there is room. Darknet has letters for ASCII
+ * only. */
+static void draw_text(const struct sheet *s, image im, char *text, int top, int left,
+                      const float rgb[3])
+{
+    for (char *p = text; *p; p++)
+        if (*p < 32 || *p > 126) *p = '?';
+    image label = get_label(s->alphabet, text, 0);
+    draw_label(im, top, left, label, rgb);
+    free_image(label);
+}
+
+/* The colour that Darknet draws boxes of this class in. */
+static void choose_colour(int class_id, int classes, float rgb[3])
+{
+    int offset = (int)((long long)class_id * 123457 % classes);
+    for (int c = 0; c < 3; c++)
+        rgb[c] = get_color(2 - c, offset, classes);
+}
+
+static int inside(float at, int length)
+{
+    return at < 0 ? 0 : at > (float)(length - 1) ? length - 1 : (int)at;
+}
+
+static void draw_box_of(const struct sheet *s, image im, const float *truth)
+{
+    float rgb[3];
+    char text[60], number[16];
+    int class_id = (int)truth[4];
+    choose_colour(class_id, s->d->classes > class_id ? s->d->classes : class_id + 1, rgb);
+    int left = inside((truth[0] - truth[2] / 2) * (float)im.w, im.w),
+        right = inside((truth[0] + truth[2] / 2) * (float)im.w, im.w),
+        top = inside((truth[1] - truth[3] / 2) * (float)im.h, im.h),
+        bottom = inside((truth[1] + truth[3] / 2) * (float)im.h, im.h);
+    draw_box_width(im, left, top, right, bottom, 2, rgb[0], rgb[1], rgb[2]);
+    snprintf(text, sizeof text, "%s", amp_data_class_name(s->d, class_id, number));
+    draw_text(s, im, text, top, left, rgb);
+}
+
+/* An image with tags has several. */
+static void draw_classes(const struct sheet *s, image im, const float *truths, int n)
+{
+    static const float white[] = {1, 1, 1};
+    char text[200] = "", number[16];
+    size_t used = 0;
+    for (int k = 0; k < n && used < sizeof text; k++)
+        if (truths[k] > 0)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "",
+                                     amp_data_class_name(s->d, k, number));
+    if (used) draw_text(s, im, text, 0, 0, white);
+}
+
+/* Behind the last box the loader leaves zeros. */
+static void draw_boxes(const struct sheet *s, image im, const float *truths, int n)
+{
+    for (int k = 0; k + BOX_FLOATS <= n; k += BOX_FLOATS)
+        if (truths[k] != 0 || truths[k + 1] != 0) draw_box_of(s, im, truths + k);
+}
+
+static void draw_all(struct sheet *s, const data *loaded)
+{
+    const struct amp_net_desc *net = s->d->net;
+    int least = net->w < net->h ? net->w : net->h;
+    int scale = least < LEAST_SIDE ? (LEAST_SIDE + least - 1) / least : 1;
+    s->all = make_image(ACROSS * net->w * scale, ACROSS * net->h * scale, 3);
+    s->alphabet = load_alphabet();
+    for (int i = 0; i < IMAGES; i++) {
+        image im = enlarge(loaded->X.vals[i], net->w, net->h, scale);
+        (s->d->classifier ? draw_classes : draw_boxes)(s, im, loaded->y.vals[i], loaded->y.cols);
+        embed_image(im, s->all, i % ACROSS * im.w, i / ACROSS * im.h);
+        free_image(im);
+    }
+}
+
+/* ---- the file ---- */
+
+static int print(FILE *f, const void *user)
+{
+    const struct sheet *s = user;
+    return amp_jpeg_write(f, s->all.data, s->all.w, s->all.h, QUALITY, AMP_DATA_SHEET) ? 0 : -1;
+}
+
+int amp_data_sheet(const struct amp_data *d, const char *path)
+{
+    char err[PATH_MAX + 600];
+    data loaded;
+    struct sheet s = {.d = d};
+    int kept = amp_quiet_begin();
+    network *net = load(d, &loaded);
+    amp_quiet_end(kept);
+    if (!net) return -1;
+    draw_all(&s, &loaded);
+    int failed = amp_whole_print(path, print, &s, err, sizeof err) ? amp_complain(err) : 0;
+    free_image(s.all);
+    free_data(loaded);
+    free_network(net);
+    return failed;
+}
