@@ -1,279 +1,32 @@
 /* Operations with one parameter or one sum per channel: batch-norm with activation, bias with
  * activation, and the last step of conv.c, which stores the FP32 result of a convolution.
  *
- * All are loops over pixels, with vectors along the channels. A piece of the work is a run of
- * pixels of one image; the shape alone decides its length. Sums over a piece are FP32; sums over
- * pieces are double, because there are many. Operands of one dtype in NHWC are used where they
- * are. Any other mixture goes through small FP32 blocks, so that each kernel exists for one dtype
- * at a time. */
-#include "arithmetic.h"
+ * All are loops over pixels (tiles.c), with vectors along the channels. Sums over a piece are FP32;
+ * sums over pieces are double, because there are many. */
+#include "tiles.h"
 
 #include <string.h>
 
-enum {
-    INPUTS = 3, /* tensors that a kernel reads at most */
-    TILE = 512, /* elements in a tile of up to this many channels, else one pixel */
-    TILE_CHANNELS = 128,
-    BLOCK_PIXELS = 64, /* sides of the FP32 blocks */
-    BLOCK_CHANNELS = 64,
-    SUM_PIXELS = 8,
-};
-
-/* Some pixels of some channels of one image, as a kernel sees them. */
-struct tile {
-    const void *in[INPUTS];
-    void *out;
-    size_t stride; /* from pixel to pixel of in and out, in elements of dtype */
-    size_t pitch;  /* of the operand that may be a slice */
-    enum ampk_dtype dtype;
-    const float *source; /* see struct job */
-    size_t source_stride;
-    size_t pixels, first_channel, channels;
-    float *sums[2]; /* the kernel adds its sums over the pixels; starts at first_channel */
-};
-
-/* One operation. */
-struct job {
-    /* Returns the largest magnitude stored, as amax bits. */
-    uint32_t (*kernel)(const struct job *, const struct tile *);
-    const struct ampk_tensor *in[INPUTS], *out; /* NULL: not there */
-    const struct ampk_tensor *slice;            /* the operand that may be a slice; NULL: none */
-    const float *source;                        /* a dense FP32 input, or NULL */
-    const float *parameter[AMPK_BN_PARAMETERS]; /* per channel */
-    enum ampk_activation activation;
-    float *sums[2]; /* per channel, NULL: not there */
-};
-
-/* ---- pieces, tiles and blocks ---- */
-
-static bool is_nhwc(const struct ampk_tensor *t)
-{
-    return t->layout == AMPK_NHWC || t->c == 1 || (t->h == 1 && t->w == 1);
-}
-
-/* Whether all inputs and the output are NHWC of one dtype, which goes to *dtype. */
-static bool is_direct(const struct job *job, enum ampk_dtype *dtype)
-{
-    const struct ampk_tensor *first = job->in[0] ? job->in[0] : job->out;
-    const struct ampk_tensor *all[] = {job->in[0], job->in[1], job->in[2], job->out};
-    *dtype = first->dtype;
-    for (int i = 0; i < 4; i++)
-        if (all[i] && (!is_nhwc(all[i]) || all[i]->dtype != first->dtype)) return false;
-    return true;
-}
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-/* The parts of a tile that do not depend on where in and out are. */
-static struct tile tile_at(const struct job *job, const struct ampk_region *region, size_t pixel,
-                           size_t pixels, size_t channel, size_t channels)
-{
-    struct tile tile = {.source_stride = region->source_stride,
-                        .pixels = pixels,
-                        .first_channel = channel,
-                        .channels = channels};
-    if (job->source)
-        tile.source = job->source + (pixel - region->pixel) * region->source_stride +
-                      (channel - region->channel);
-    for (int i = 0; i < 2; i++)
-        if (job->sums[i]) tile.sums[i] = job->sums[i] + channel;
-    return tile;
-}
-
-/* Pixels in a tile. A kernel walks a tile column by column. That order must stay close to the
- * order in memory, or the processor's prefetching fails. */
-static size_t tile_pixels(size_t channels)
-{
-    return channels <= TILE_CHANNELS ? TILE / channels : 1;
-}
-
-/* Address of the region's first channel of a pixel, NHWC. */
-static void *direct_at(const struct ampk_tensor *t, const struct ampk_region *region, size_t pixel)
-{
-    return ampk_at(t, region->image, pixel * (size_t)ampk_pitch(t) + region->channel);
-}
-
-/* Tile by tile, on the tensors themselves. */
-static uint32_t run_direct(const struct job *job, const struct ampk_region *region,
-                           enum ampk_dtype dtype)
-{
-    size_t c = (size_t)region->tensor->c, end = region->pixel + region->pixels;
-    size_t step = tile_pixels(region->channels), pitch = c;
-    if (job->slice) pitch = (size_t)ampk_pitch(job->slice);
-    uint32_t largest = 0;
-    for (size_t pixel = region->pixel; pixel < end; pixel += step) {
-        struct tile tile = tile_at(job, region, pixel, smaller(step, end - pixel), region->channel,
-                                   region->channels);
-        for (int i = 0; i < INPUTS; i++)
-            if (job->in[i]) tile.in[i] = direct_at(job->in[i], region, pixel);
-        if (job->out) tile.out = direct_at(job->out, region, pixel);
-        tile.stride = c;
-        tile.pitch = pitch;
-        tile.dtype = dtype;
-        largest = (uint32_t)larger(largest, job->kernel(job, &tile));
-    }
-    return largest;
-}
-
-/* A block has its channels side by side, as NHWC tensors have. */
-AMPK_INLINE void load_pixels(const void *data, enum ampk_dtype t, size_t first, size_t pitch,
-                             const struct tile *tile, float *block)
-{
-    for (size_t i = 0; i < tile->pixels; i++)
-        for (size_t j = 0; j < tile->channels; j += AMPK_LANES) {
-            size_t left = tile->channels - j;
-            ampk_vec v = ampk_vec_load(data, first + i * pitch + j, t, left);
-            ampk_vec_store(block, i * BLOCK_CHANNELS + j, AMPK_FP32, left, v);
-        }
-}
-
-AMPK_INLINE void store_pixels(void *data, enum ampk_dtype t, size_t first, size_t pitch,
-                              const struct tile *tile, const float *block)
-{
-    for (size_t i = 0; i < tile->pixels; i++)
-        for (size_t j = 0; j < tile->channels; j += AMPK_LANES) {
-            size_t left = tile->channels - j;
-            ampk_vec v = ampk_vec_load(block, i * BLOCK_CHANNELS + j, AMPK_FP32, left);
-            ampk_vec_store(data, first + i * pitch + j, t, left, v);
-        }
-}
-
-static void load_block(const struct ampk_tensor *t, size_t image, size_t pixel, size_t channel,
-                       const struct tile *tile, float *block)
-{
-    const void *data = ampk_at(t, image, 0);
-    size_t pitch = (size_t)ampk_pitch(t), area = (size_t)t->h * (size_t)t->w;
-    if (is_nhwc(t)) {
-        AMPK_WITH_DTYPE(t->dtype, T,
-                        load_pixels(data, T, pixel * pitch + channel, pitch, tile, block));
-        return;
-    }
-    for (size_t j = 0; j < tile->channels; j++)
-        for (size_t i = 0; i < tile->pixels; i++)
-            block[i * BLOCK_CHANNELS + j] =
-                ampk_load(data, (channel + j) * area + pixel + i, t->dtype);
-}
-
-static void store_block(const struct ampk_tensor *t, size_t image, size_t pixel, size_t channel,
-                        const struct tile *tile, const float *block)
-{
-    void *data = ampk_at(t, image, 0);
-    size_t pitch = (size_t)ampk_pitch(t), area = (size_t)t->h * (size_t)t->w;
-    if (is_nhwc(t)) {
-        AMPK_WITH_DTYPE(t->dtype, T,
-                        store_pixels(data, T, pixel * pitch + channel, pitch, tile, block));
-        return;
-    }
-    for (size_t j = 0; j < tile->channels; j++)
-        for (size_t i = 0; i < tile->pixels; i++)
-            ampk_store(data, (channel + j) * area + pixel + i, t->dtype,
-                       block[i * BLOCK_CHANNELS + j]);
-}
-
-/* The kernel on the blocks of a tile, a few pixels at a time: over so many it adds in FP32. */
-static uint32_t run_tile(const struct job *job, const struct ampk_region *region, size_t pixel,
-                         const struct tile *whole, float block[][BLOCK_PIXELS * BLOCK_CHANNELS])
-{
-    uint32_t largest = 0;
-    for (size_t i = 0; i < whole->pixels; i += SUM_PIXELS) {
-        struct tile tile = tile_at(job, region, pixel + i, smaller(whole->pixels - i, SUM_PIXELS),
-                                   whole->first_channel, whole->channels);
-        for (int k = 0; k < INPUTS; k++)
-            if (job->in[k]) tile.in[k] = block[k] + i * BLOCK_CHANNELS;
-        tile.out = block[INPUTS] + i * BLOCK_CHANNELS;
-        tile.stride = tile.pitch = BLOCK_CHANNELS;
-        tile.dtype = AMPK_FP32;
-        largest = (uint32_t)larger(largest, job->kernel(job, &tile));
-    }
-    return largest;
-}
-
-/* Block by block: loads each input into FP32, runs the kernel on the blocks, and stores the
- * result. */
-static uint32_t run_blocks(const struct job *job, const struct ampk_region *region)
-{
-    float block[INPUTS + 1][BLOCK_PIXELS * BLOCK_CHANNELS];
-    size_t end = region->pixel + region->pixels, last = region->channel + region->channels;
-    uint32_t largest = 0;
-    for (size_t channel = region->channel; channel < last; channel += BLOCK_CHANNELS)
-        for (size_t pixel = region->pixel; pixel < end; pixel += BLOCK_PIXELS) {
-            struct tile tile = {.pixels = smaller(end - pixel, BLOCK_PIXELS),
-                                .first_channel = channel,
-                                .channels = smaller(last - channel, BLOCK_CHANNELS)};
-            for (int i = 0; i < INPUTS; i++)
-                if (job->in[i])
-                    load_block(job->in[i], region->image, pixel, channel, &tile, block[i]);
-            largest = (uint32_t)larger(largest, run_tile(job, region, pixel, &tile, block));
-            if (job->out)
-                store_block(job->out, region->image, pixel, channel, &tile, block[INPUTS]);
-        }
-    return largest;
-}
-
-static uint32_t run_region(const struct job *job, const struct ampk_region *region)
-{
-    enum ampk_dtype dtype;
-    return is_direct(job, &dtype) ? run_direct(job, region, dtype) : run_blocks(job, region);
-}
-
-/* ---- whole tensors ---- */
-
-/* Pieces in an image. */
-static size_t piece_count(const struct ampk_tensor *t)
-{
-    size_t step = ampk_bn_piece_pixels(t->c);
-    return ((size_t)t->h * t->w + step - 1) / step;
-}
-
-/* Runs the job on the whole tensor. sums: sums per channel, 0 to 2. partial: sums*c floats for
- * each piece of each image. */
-static uint32_t run(const struct job *job, const struct ampk_tensor *shape, int threads, int sums,
-                    float *partial)
-{
-    size_t pixels = (size_t)shape->h * shape->w, step = ampk_bn_piece_pixels(shape->c);
-    size_t pieces = piece_count(shape), c = (size_t)shape->c;
-    uint32_t largest = 0;
-#pragma omp parallel for num_threads(threads) reduction(max : largest)
-    for (size_t i = 0; i < pieces * shape->n; i++) {
-        size_t first = i % pieces * step;
-        struct ampk_region region = {shape, i / pieces, first, smaller(step, pixels - first),
-                                     0,     c,          0};
-        struct job piece = *job;
-        for (int j = 0; j < sums; j++) {
-            piece.sums[j] = partial + (i * sums + j) * c;
-            memset(piece.sums[j], 0, c * sizeof(float));
-        }
-        uint32_t found = run_region(&piece, &region);
-        if (found > largest) largest = found;
-    }
-    return largest;
-}
+enum { COLUMNS_AT_ONCE = 256 }; /* channels whose sums are added in double */
 
 /* ---- kernels ---- */
 
 /* A kernel is a function of one column: as many channels as a vector has lanes, or `left` of them,
  * over all pixels of a tile. It returns `largest`, raised by what it stores. */
 #define COLUMN(name)                                                                               \
-    AMPK_INLINE ampk_vec_amax name(const struct job *job, const struct tile *tile, size_t i,       \
-                                   size_t left, ampk_vec_amax largest, enum ampk_dtype t,          \
-                                   enum ampk_activation a)
+    AMPK_INLINE ampk_vec_amax name(const struct ampk_job *job, const struct ampk_tile *tile,       \
+                                   size_t i, size_t left, ampk_vec_amax largest,                   \
+                                   enum ampk_dtype t, enum ampk_activation a)
 
 /* Defines name_tile(job, tile), which calls name(...) for all columns with the tile's dtype and the
  * job's activation as constants. */
 #define KERNEL(name)                                                                               \
-    AMPK_INLINE ampk_vec_amax name##_columns(const struct job *job, const struct tile *tile,       \
-                                             enum ampk_dtype t, enum ampk_activation a)            \
+    AMPK_INLINE ampk_vec_amax name##_columns(const struct ampk_job *job,                           \
+                                             const struct ampk_tile *tile, enum ampk_dtype t,      \
+                                             enum ampk_activation a)                               \
     {                                                                                              \
-        const struct job j = *job; /* copies: no store can change them */                          \
-        const struct tile k = *tile;                                                               \
+        const struct ampk_job j = *job; /* copies: no store can change them */                     \
+        const struct ampk_tile k = *tile;                                                          \
         size_t i = 0;                                                                              \
         ampk_vec_amax largest = ampk_vec_amax_zero();                                              \
         for (; i + AMPK_LANES <= k.channels; i += AMPK_LANES)                                      \
@@ -281,7 +34,7 @@ static uint32_t run(const struct job *job, const struct ampk_tensor *shape, int 
         if (i < k.channels) largest = name(&j, &k, i, k.channels - i, largest, t, a);              \
         return largest;                                                                            \
     }                                                                                              \
-    static uint32_t name##_tile(const struct job *job, const struct tile *tile)                    \
+    static uint32_t name##_tile(const struct ampk_job *job, const struct ampk_tile *tile)          \
     {                                                                                              \
         ampk_vec_amax largest = ampk_vec_amax_zero();                                              \
         AMPK_WITH_DTYPE(                                                                           \
@@ -290,15 +43,16 @@ static uint32_t run(const struct job *job, const struct ampk_tensor *shape, int 
         return ampk_vec_amax_get(largest);                                                         \
     }
 
-AMPK_INLINE ampk_vec parameter(const struct job *job, const struct tile *tile, int which, size_t i,
-                               size_t left)
+AMPK_INLINE ampk_vec parameter(const struct ampk_job *job, const struct ampk_tile *tile, int which,
+                               size_t i, size_t left)
 {
     return ampk_vec_load(job->parameter[which], tile->first_channel + i, AMPK_FP32, left);
 }
 
 /* A kernel sums its tile alone and then adds that to the sums of the piece: short sums round less
  * than one sum over the whole piece. */
-AMPK_INLINE void raise_sum(const struct tile *tile, int which, size_t i, size_t left, ampk_vec sum)
+AMPK_INLINE void raise_sum(const struct ampk_tile *tile, int which, size_t i, size_t left,
+                           ampk_vec sum)
 {
     float *sums = tile->sums[which];
     sum = ampk_vec_load(sums, i, AMPK_FP32, left) + sum;
@@ -357,16 +111,16 @@ COLUMN(store_bias)
 }
 KERNEL(store_bias)
 
-AMPK_INLINE struct ampk_normalizer normalizer(const struct job *job, const struct tile *tile,
-                                              size_t i, size_t left)
+AMPK_INLINE struct ampk_normalizer normalizer(const struct ampk_job *job,
+                                              const struct ampk_tile *tile, size_t i, size_t left)
 {
     return ampk_normalizer_at(job->parameter, tile->first_channel + i, left);
 }
 
 /* out = activation(normalized in[0]), plus in[1] if there is a residual. */
-AMPK_INLINE ampk_vec_amax normalize_column(const struct job *job, const struct tile *tile, size_t i,
-                                           size_t left, ampk_vec_amax largest, enum ampk_dtype t,
-                                           enum ampk_activation a, bool residual)
+AMPK_INLINE ampk_vec_amax normalize_column(const struct ampk_job *job, const struct ampk_tile *tile,
+                                           size_t i, size_t left, ampk_vec_amax largest,
+                                           enum ampk_dtype t, enum ampk_activation a, bool residual)
 {
     const struct ampk_normalizer n = normalizer(job, tile, i, left);
     for (size_t p = 0; p < tile->pixels; p++) {
@@ -393,9 +147,10 @@ KERNEL(normalize_add)
 
 /* g = in[2] * activation'. The activation's input is computed again from y if that tells the
  * gradient; otherwise its output is read. */
-AMPK_INLINE ampk_vec before_activation(const struct tile *tile, const struct ampk_normalizer *n,
-                                       ampk_vec y, size_t p, size_t i, size_t left,
-                                       enum ampk_dtype t, enum ampk_activation a)
+AMPK_INLINE ampk_vec before_activation(const struct ampk_tile *tile,
+                                       const struct ampk_normalizer *n, ampk_vec y, size_t p,
+                                       size_t i, size_t left, enum ampk_dtype t,
+                                       enum ampk_activation a)
 {
     ampk_vec d = ampk_vec_load(tile->in[2], p * tile->stride + i, t, left);
     ampk_vec at = ampk_recomputes_input(a)
@@ -463,9 +218,9 @@ KERNEL(bias_gradient)
 /* Adds the pieces in order, in double, a block of channels at a time. */
 void AMPK_CPU(add_partial)(const float *partial, size_t count, size_t n, float *sum)
 {
-    for (size_t i = 0; i < n; i += BLOCK_CHANNELS) {
-        double total[BLOCK_CHANNELS] = {0};
-        size_t width = smaller(n - i, BLOCK_CHANNELS);
+    for (size_t i = 0; i < n; i += COLUMNS_AT_ONCE) {
+        double total[COLUMNS_AT_ONCE] = {0};
+        size_t width = ampk_less(n - i, COLUMNS_AT_ONCE);
         for (size_t j = 0; j < count; j++)
             for (size_t k = 0; k < width; k++)
                 total[k] += partial[j * n + i + k];
@@ -477,40 +232,40 @@ void AMPK_CPU(add_partial)(const float *partial, size_t count, size_t n, float *
 uint32_t AMPK_CPU(rows_store_sums)(const float *source, const struct ampk_region *y,
                                    const float *shift, float *sums, float *squares)
 {
-    struct job job = {.kernel = store_sums_tile,
-                      .source = source,
-                      .out = y->tensor,
-                      .parameter = {shift},
-                      .activation = AMPK_LINEAR,
-                      .sums = {sums, squares}};
-    return run_region(&job, y);
+    struct ampk_job job = {.kernel = store_sums_tile,
+                           .source = source,
+                           .out = y->tensor,
+                           .parameter = {shift},
+                           .activation = AMPK_LINEAR,
+                           .sums = {sums, squares}};
+    return AMPK_CPU(run_region)(&job, y);
 }
 
 uint32_t AMPK_CPU(rows_store_bias)(const float *source, const struct ampk_region *y,
                                    const float *bias, enum ampk_activation activation)
 {
-    struct job job = {.kernel = store_bias_tile,
-                      .source = source,
-                      .out = y->tensor,
-                      .parameter = {bias},
-                      .activation = activation};
-    return run_region(&job, y);
+    struct ampk_job job = {.kernel = store_bias_tile,
+                           .source = source,
+                           .out = y->tensor,
+                           .parameter = {bias},
+                           .activation = activation};
+    return AMPK_CPU(run_region)(&job, y);
 }
 
 /* Work memory for `sums` partial sums per channel, and `extra` arrays of c floats before them. */
 static float *job_memory(struct ampk_context *ctx, const struct ampk_tensor *shape, int sums,
                          int extra)
 {
-    size_t arrays = piece_count(shape) * shape->n * sums + extra;
+    size_t arrays = ampk_bn_pieces(shape) * shape->n * sums + extra;
     return ampk_memory(ctx, arrays * shape->c * sizeof(float));
 }
 
 /* Runs a job with sums; out: sums*c floats. */
-static uint32_t run_sums(struct ampk_context *ctx, const struct job *job,
+static uint32_t run_sums(struct ampk_context *ctx, const struct ampk_job *job,
                          const struct ampk_tensor *shape, int sums, float *partial, float *out)
 {
-    uint32_t largest = run(job, shape, ctx->threads, sums, partial);
-    AMPK_CPU(add_partial)(partial, piece_count(shape) * shape->n, (size_t)sums * shape->c, out);
+    uint32_t largest = AMPK_CPU(run_job)(job, shape, ctx->threads, sums, partial);
+    AMPK_CPU(add_partial)(partial, ampk_bn_pieces(shape) * shape->n, (size_t)sums * shape->c, out);
     return largest;
 }
 
@@ -537,11 +292,11 @@ void AMPK_CPU(rows_finish_statistics)(float *partial, size_t count, size_t value
 void AMPK_CPU(bn_statistics)(struct ampk_context *ctx, const struct ampk_tensor *y,
                              const struct ampk_bn_statistics *s)
 {
-    struct job job = {
+    struct ampk_job job = {
         .kernel = sums_tile, .in = {y}, .parameter = {s->rolling_mean}, .activation = AMPK_LINEAR};
-    size_t pieces = piece_count(y) * y->n, values = (size_t)y->n * y->h * y->w;
+    size_t pieces = ampk_bn_pieces(y) * y->n, values = (size_t)y->n * y->h * y->w;
     float *partial = job_memory(ctx, y, 2, 0);
-    run(&job, y, ctx->threads, 2, partial);
+    AMPK_CPU(run_job)(&job, y, ctx->threads, 2, partial);
     AMPK_CPU(rows_finish_statistics)(partial, pieces, values, (size_t)y->c, s);
 }
 
@@ -550,13 +305,13 @@ void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor
                               const struct ampk_tensor *add, const struct ampk_tensor *out,
                               uint32_t *y_amax, uint32_t *amax)
 {
-    struct job job = {.kernel = add ? normalize_add_tile : normalize_tile,
-                      .in = {y, add},
-                      .out = out,
-                      .slice = out,
-                      .activation = activation};
+    struct ampk_job job = {.kernel = add ? normalize_add_tile : normalize_tile,
+                           .in = {y, add},
+                           .out = out,
+                           .slice = out,
+                           .activation = activation};
     ampk_set_normalizer(job.parameter, bn, (size_t)y->c, job_memory(ctx, y, 0, 1));
-    ampk_amax_raise(amax, run(&job, y, ctx->threads, 0, NULL));
+    ampk_amax_raise(amax, AMPK_CPU(run_job)(&job, y, ctx->threads, 0, NULL));
     if (y_amax) AMPK_CPU(watch_stored)(ctx, y, y_amax);
 }
 
@@ -568,7 +323,7 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
                                uint32_t *dy_amax, uint32_t *db_amax)
 {
     if (ampk_recomputes_input(activation)) out = NULL;
-    struct job job = {
+    struct ampk_job job = {
         .kernel = gradient_sums_tile, .in = {y, out, d}, .slice = out, .activation = activation};
     size_t c = (size_t)y->c;
     float *sums = job_memory(ctx, y, 2, AMPK_BN_ARRAYS);
@@ -579,7 +334,7 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
     ampk_set_gradient(job.parameter, bn, c, count, sums, of_g, dscale, dbias, db_amax);
     job.kernel = gradient_tile;
     job.out = dy;
-    ampk_amax_raise(dy_amax, run(&job, y, ctx->threads, 0, NULL));
+    ampk_amax_raise(dy_amax, AMPK_CPU(run_job)(&job, y, ctx->threads, 0, NULL));
 }
 
 void AMPK_CPU(bias_act_backward)(struct ampk_context *ctx, const struct ampk_tensor *out,
@@ -587,7 +342,7 @@ void AMPK_CPU(bias_act_backward)(struct ampk_context *ctx, const struct ampk_ten
                                  const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,
                                  uint32_t *db_amax)
 {
-    struct job job = {
+    struct ampk_job job = {
         .kernel = bias_gradient_tile, .in = {out, d}, .out = dy, .activation = activation};
     float *partial = job_memory(ctx, out, 1, 0);
     ampk_amax_raise(dy_amax, run_sums(ctx, &job, out, 1, partial, dbias));
