@@ -84,7 +84,7 @@ static const struct amp_darknet_command table[] = {
     {{"classifier", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
      .takes = OUTPUTS | NO_DEFAULT},
     {{"classifier", "gun"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
-     .takes = OUTPUTS | NO_DEFAULT},
+     .takes = OUTPUTS | NO_DEFAULT, .outputs = 19698},
     {{"classifier", "threat"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
      .takes = OUTPUTS | NO_DEFAULT},
     {{"classifier", "test"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TEST},
@@ -160,7 +160,7 @@ static const struct amp_darknet_command table[] = {
     {{"lsd", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
     {{"lsd", "color"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
     {{"nightmare", NULL}, "CFG WEIGHTS IMAGE LAYER", NIGHTMARE, .takes = STOCK},
-    {{"art", NULL}, "CFG [WEIGHTS]", .options = "c=N"},
+    {{"art", NULL}, "CFG [WEIGHTS]", "c=N", .outputs = 435},
     {{"average", NULL}, "CFG OUT WEIGHTS [WEIGHTS...]", .options = ""},
     {{"rgbgr", NULL}, "CFG WEIGHTS OUT", .options = ""},
     {{"reset", NULL}, "CFG WEIGHTS OUT", .options = ""},
@@ -286,5 +286,6 @@ int amp_command_darknet(int argc, char **argv, int first, int second)
         return 1;
     }
     amp_refuse_bad_images(1);
+    amp_darknet_watch_stdin(l.command);
     return darknet_main(l.argc, l.argv); /* Darknet keeps pointers into it */
 }

@@ -44,6 +44,22 @@ activation=linear
 
 [cost]
 """
+GO = """[net]
+batch=1
+width=19
+height=19
+channels=3
+
+[convolutional]
+filters=1
+
+[reorg]
+extra=2
+
+[softmax]
+"""
+RNN = "[net]\nbatch=1\ninputs=256\n\n[connected]\noutput=256\nactivation=linear\n\n[softmax]\n"
+MOVE = b"10\x03\x0f" + bytes(92)
 # First words of Darknet's main (examples/darknet.c) that stand for several commands.
 GROUPS = ("detector", "classifier", "regressor", "segmenter", "isegmenter", "yolo", "coco", "rnn", "tag", "super",
           "cifar", "go", "lsd")
@@ -54,8 +70,8 @@ ALONE = ("detect", "classify", "nightmare", "art", "average", "rgbgr", "reset", 
 ONCE = dict(os.environ, GOMP_SPINCOUNT="1000")  # else the program starts itself again
 
 
-def run(folder, *words):
-    return subprocess.run([sys.argv[1], *words], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+def run(folder, *words, text=""):
+    return subprocess.run([sys.argv[1], *words], cwd=folder, capture_output=True, encoding="utf-8", errors="replace", input=text,
                           timeout=600, env=ONCE)
 
 
@@ -84,6 +100,44 @@ def spoil(folder, name, old, new):
     assert old in text, (name, old)
     (folder / name).write_text(text.replace(old, new))
     return lambda: (folder / name).write_text(text)
+
+
+def of_other_nets(weights):
+    """Commands with the net of another one, and those whose standard input is empty."""
+    image = ("", "image000.png")
+    yield from ((None, words, [f"{cfg}: the network reads"]) if words[0] == "go" else
+                (None, words, [f"{cfg}:", "reads one of [yolo] [region] [detection] there" if words[0] == "detector" else
+                               "and gives" if "segmenter" in words[0] else "the last layer is"])
+                for words, cfg in ((("detector", "test", "toy.data", "c.cfg", *image), "c.cfg"),
+                                   (("detector", "valid", "toy.data", "c.cfg"), "c.cfg"),
+                                   (("classifier", "valid", "c.data", "toy.cfg", weights), "toy.cfg"),
+                                   (("classifier", "fout", "c.data", "toy.cfg", weights, "train.txt"), "toy.cfg"),
+                                   (("classifier", "predict", "c.data", "toy.cfg", weights, "image000.png"), "toy.cfg"),
+                                   (("regressor", "test", "toy.cfg", weights, "image000.png"), "toy.cfg"),
+                                   (("regressor", "test", "c.cfg", *image), "c.cfg"),
+                                   (("segmenter", "test", "c.data", "c.cfg", *image), "c.cfg"),
+                                   (("isegmenter", "test", "c.data", "toy.cfg", weights, "image000.png"), "toy.cfg"),
+                                   (("art", "toy.cfg"), "toy.cfg"),
+                                   (("go", "test", "c.cfg"), "c.cfg"),
+                                   (("go", "engine", "c.cfg"), "c.cfg"),
+                                   (("go", "valid", "c.cfg", "", "one.moves"), "c.cfg"),
+                                   (("go", "self", "go.cfg", "", "c.cfg"), "c.cfg")))
+    yield from (
+        (None, ("lsd", "test", "toy.cfg", weights, "image000.png"), ["toy.cfg: no layer makes an image of 3 channels"]),
+        (("c.cfg", "[convolutional]", "[maxpool]\n[convolutional]"), ("mkimg", "c.cfg", "", "99", "99", "1", "."),
+         ["c.cfg:8: the first layer is [maxpool]"]),
+        (None, ("super", "test", "c.cfg", *image), ["super test reads 49152"]),
+        (None, ("art", "c.cfg"), ["2 outputs; needed: 435"]),
+        (("c.data", "classes=2", "classes=3"), ("classifier", "fout", "c.data", "c.cfg", "", "train.txt"),
+         ["classes=3; allowed: at most 2"]),
+        (("go.cfg", "extra=2", "extra=1"), ("go", "test", "go.cfg"), ["gives 362 numbers for an image; go test reads 363"]),
+        (("go.cfg", "batch=1", "batch=16"), ("go", "self", "go.cfg", ""), ["16 images in a pass; go self has 8"]),
+        (None, ("go", "valid", "go.cfg", "", "toy.names"), ["toy.names: move 1 is cut off"]),
+        (None, ("go", "test", "go.cfg"), ["go test: the standard input is empty: it reads its moves there"]),
+        (None, ("rnn", "valid", "toy.cfg", weights), ["ends with [yolo]"]),
+        (None, ("rnn", "valid", "c.cfg"), ["gives 2 numbers for an image; rnn valid reads 3072"]),
+        *((None, ("rnn", command, "rnn.cfg"), [f"rnn {command}: the standard input is empty"])
+          for command in ("valid", "validtactic", "vec", "generatetactic")))
 
 
 def check_refused(folder):
@@ -142,7 +196,7 @@ def check_refused(folder):
         (None, ("classifier", "predict", "c.data", "c.cfg", "c.cfg", "image000.png"), ["weights file c.cfg: ", "belongs to another network"]),
         (None, ("classifier", "valid", "c.data", "c.cfg", weights), ["toy.weights: ", "belongs to another network"]),
         (None, ("average", "toy.cfg", "out.weights", weights, "other.weights"), ["other.weights: 4 bytes are left"]),
-        (None, ("go", "self", "toy.cfg", weights, "c.cfg", weights), ["toy.weights: ", "belongs to another network"]),
+        (None, ("go", "self", "go.cfg", "", "go.cfg", weights), ["toy.weights: ", "belongs to another network"]),
         (None, ("statistics", "toy.cfg", "other.weights"), ["other.weights: 4 bytes are left"]),
         (None, ("oneoff", "toy.cfg", weights, "out.weights"), ["toy.cfg:", "oneoff needs a [convolutional]", "11926 filters"]),
         (None, ("imtest", "none.png"), ["none.png: No such file"]),
@@ -157,6 +211,7 @@ def check_refused(folder):
          ["train.txt: is there and is another kind of file"]),
         (None, ("amp", "predict", "toy.cfg", weights, "--input", "toy.names", "--output", "toy.names"),
          ["--output names a file that is read"]),
+        *of_other_nets(weights),
         (None, ("frobnicate",), ['unknown command "frobnicate"']),
     )
     for change, command, words in cases:
@@ -188,6 +243,18 @@ def check_right(folder):
     ids = {line.split()[0] for path in (folder / "results").iterdir() for line in path.read_text().splitlines()}
     assert ids <= {"image000"}, ids
     assert (folder / "part.weights").stat().st_size < (folder / "mean.weights").stat().st_size
+
+
+def check_texts(folder):
+    """What stands on the standard input is read to its end."""
+    for words, text, said in ((("go", "test", "go.cfg"), "1\n2\n", "Win Chance"),
+                              (("go", "engine", "go.cfg", ""), "name\n", "DarkGo"),
+                              (("go", "valid", "go.cfg", "", "one.moves"), "", "0 Accuracy"),
+                              (("rnn", "valid", "rnn.cfg"), "a cat", "4 BPC"),
+                              (("rnn", "vec", "rnn.cfg"), "a cat", "acat,"),
+                              (("rnn", "generatetactic", "rnn.cfg", "-len", "2"), "a", "\n")):
+        told = run(folder, *words, text=text)
+        assert told.returncode == 0 and said in told.stdout, (words, told)
 
 
 def check_gpus(folder):
@@ -242,9 +309,13 @@ def main():
         (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0abc")
         (folder / "c.cfg").write_text(CLASSIFIER.format(keys=""))
         (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=toy.names\n")
+        (folder / "go.cfg").write_text(GO)
+        (folder / "one.moves").write_bytes(MOVE)
+        (folder / "rnn.cfg").write_text(RNN)
         check_missing(folder)
         check_refused(folder)
         check_right(folder)
+        check_texts(folder)
         check_gpus(folder)
         check_cut(folder)
         check_parts(folder)

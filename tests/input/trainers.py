@@ -116,6 +116,10 @@ CASES = (
     ("tagged", write("labels/0_cat.txt", "2\n"), ["0_cat.txt: tag 2; allowed: whole numbers from 0 to 1"]),
     ("tagged", write("labels/1_dog.txt", "-1\n"), ["1_dog.txt: tag -1"]),
     ("tagged", remove("labels/1_dog.txt"), None),
+    ("tagged", lambda folder: [path.unlink() for path in (folder / "labels").iterdir()], ["none of its images has a file of tags"]),
+    ("classifier", edit("t.cfg", "[softmax]", "[softmax]\ngroups=2"), ["[softmax] of 2 numbers with groups=2", "leave groups out"]),
+    ("classifier", lambda folder: (edit("t.cfg", "filters=2", "filters=1")(folder), write("labels.txt", "cat\n")(folder),
+                                   edit("t.data", "classes=2", "classes=1")(folder)), ["[softmax] of 1 numbers", "[logistic]"]),
     ("tagged", write("labels/0_cat.txt", "0,1\n"), ["0_cat.txt: tag 0,1; allowed: whole numbers from 0 to 1"]),
     ("regressor", write("labels/0_cat.txt", "1 nan 2\n"), ['0_cat.txt: "nan"; allowed: finite numbers']),
     ("regressor", write("labels/0_cat.txt", "0,5 0,5 0,5\n"), ['0_cat.txt: "0,5"; allowed: finite numbers with blanks']),
@@ -138,6 +142,13 @@ CASES = (
     ("segmenter", write("images/0_cat.jpg", "<html>"), ["images/0_cat.jpg: is an HTML or XML page"]),
     ("isegmenter", edit("t.cfg", "stride=2\nsize=1", "stride=3\nsize=1"), ["reads 16x16 and makes 6x6"]),
     ("isegmenter", write("mask/0_cat.txt", "80 5,5\n"), ["class 80; allowed: 0 to 79"]),
+    ("isegmenter", write("mask/0_cat.txt", "1 0,5\n" * 95), None, (),
+     KEYS, "1 images have more than 90 objects: the others, 5 in all, are not trained"),
+    ("rnn", write("text.txt", "the cat\0sat"), ["text.txt:1: a zero byte, where Darknet's reading ends, after 7 bytes"], TEXT),
+    ("rnn", write("text.txt", "the cat".encode("utf-16")), ["text.txt: is in UTF-16"], TEXT),
+    ("rnn", write("text.txt", "\ufeffthe cat"), ["text.txt: begins with a UTF-8 byte-order mark"], TEXT),
+    ("rnn", write("text.txt", "<!DOCTYPE html>"), ["text.txt: is an HTML page"], TEXT),
+    ("rnn", write("numbers.txt", "1 2\n3 four 5"), ["numbers.txt:2: what is no whole number", "after 3 tokens"], TOKENS),
     ("rnn", remove("text.txt"), ["text.txt: No such file", "-file"], TEXT),
     ("rnn", write("text.txt", ""), ["text.txt: holds no text"], TEXT),
     ("rnn", write("text.txt", b"\0abc"), ["text.txt: holds no text"], TEXT),
@@ -173,13 +184,14 @@ def train(folder, trainer, arguments):
     return done, sorted(path.name for path in backup.iterdir()) if backup.is_dir() else []
 
 
-def check(folder, trainer, spoil, words, arguments, key):
+def check(folder, trainer, spoil, words, arguments, key, warning=""):
     write_set(folder, trainer)
     write_cfg(folder, trainer, key)
     spoil(folder)
     done, saved = train(folder, trainer, arguments)
     said = (trainer, words, key, done.returncode, done.stdout[-500:], done.stderr[-3000:])
     if not words:
+        assert warning in done.stderr, said
         assert done.returncode == 0 and any(name.endswith(".weights") for name in saved), said
         return
     assert done.returncode == 1 and not saved, said
@@ -193,7 +205,7 @@ def main():
         for i, (trainer, spoil, words, *more) in enumerate(cases):
             keys = more[1] if len(more) > 1 else KEYS if not words else KEYS[i % 2:][:1]  # in turn: it is one check
             for j, key in enumerate(keys):
-                check(Path(root) / f"{i}-{j}", trainer, spoil, words, more[0] if more else (), key)
+                check(Path(root) / f"{i}-{j}", trainer, spoil, words, more[0] if more else (), key, *more[2:])
 
 
 main()
