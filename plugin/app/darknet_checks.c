@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "amp.h"
+#include "plugin/core/net/weights_file.h"
 #include "plugin/core/read/lines.h"
 #include "plugin/input/check_train.h"
 #include "plugin/input/image_files.h"
@@ -171,8 +172,11 @@ static void check_weights_fit(struct amp_darknet_checks *c, const char *path,
                               const struct amp_net_desc *net)
 {
     char why[2 * PATH_MAX];
-    bool faulty = amp_map_check_weights(path, net, stderr, why, sizeof why);
-    if (faulty && amp_darknet_takes(c, AMP_PARTS))
+    const char *word = c->line->command->words[0];
+    bool shows = !strcmp(word, "statistics") || !strcmp(word, "print");
+    bool misfit = amp_map_check_weights(path, net, stderr, why, sizeof why);
+    bool faulty = misfit || amp_weights_check_numbers(path, why, sizeof why);
+    if (faulty && (misfit ? amp_darknet_takes(c, AMP_PARTS) : shows))
         fprintf(stderr, "warning: %s\n", why);
     else if (faulty)
         FAULT(c, "%s", why);
@@ -334,14 +338,15 @@ static bool check_others(struct amp_darknet_checks *c)
     if (tokens) check_one_a_output(c, tokens, "-tokens");
     if (!strcmp(d->words[0], "tag") && !amp_file_unreadable(d->needs))
         check_one_a_output(c, d->needs, "the names of tags");
+    amp_class_labels_free(&c->labels);
     return !amp_checker_end(&c->k);
 }
 
 bool amp_darknet_check(const struct amp_darknet_line *line)
 {
     static char err[1 << 16];
-    struct amp_darknet_checks c = {.line = line,
-                                   .k = {.infers = true, .err = err, .err_size = sizeof err}};
+    struct amp_darknet_checks c = {
+        .line = line, .k = {.infers = true, .warn = stderr, .err = err, .err_size = sizeof err}};
     bool trains = amp_darknet_takes(&c, AMP_TRAINS);
     check_gpus(&c);
     check_needs(&c);

@@ -5,11 +5,13 @@
 
 #include "darknet_commands.h"
 #include "plugin/input/checker.h"
+#include "plugin/input/class_labels.h"
 
 struct amp_darknet_checks {
     const struct amp_darknet_line *line;
     struct amp_checker k;
     const struct amp_cfg_section *data; /* NULL: none */
+    struct amp_class_labels labels;     /* that images are looked up by; of none n is 0 */
 };
 
 static inline bool amp_darknet_takes(const struct amp_darknet_checks *c, unsigned what)

@@ -54,6 +54,9 @@ void amp_darknet_check_list(struct amp_darknet_checks *c, const char *path, cons
         FAULT(c, "image list %s: %s%s", path, why, explanation);
     else if (images && images < least)
         FAULT(c, "image list %s: names %d images; allowed: at least %d", path, images, least);
+    else if (c->labels.n)
+        amp_image_list_check(path, AMP_LABELS_WRONG, amp_has_one_label, &c->labels, NULL,
+                             amp_checker_tell, &c->k);
     else
         amp_image_list_check(path, "images without a number of COCO in their names", has_mark,
                              by_coco    ? "_"
@@ -120,9 +123,7 @@ static void check_labels(struct amp_darknet_checks *c)
 {
     int classes = amp_checker_classes(&c->k);
     if (!classes) classes = 2;
-    if (amp_darknet_takes(c, AMP_LABELS))
-        check_lines(c, "labels", amp_cfg_string(c->data, "labels", "data/labels.list"), classes,
-                    "`classes` of the data file says");
+    if (amp_darknet_takes(c, AMP_LABELS)) amp_checker_labels(&c->k, classes, &c->labels);
     check_classes(c, classes);
     if (amp_cfg_find(c->data, "leaves") && !strcmp(c->line->command->words[1], "valid"))
         check_lines(c, "leaves", amp_cfg_string(c->data, "leaves", ""), 0, "");

@@ -170,15 +170,11 @@ static int of_text(struct check *c)
 /* ---- the trainers ---- */
 
 #define MASK_FAULTS "images whose masks cannot be read"
-#define LABEL_FAULTS                                                                               \
-    "images without exactly one line of labels= in their paths (give labels what stands around "   \
-    "them, as /cat/ or _cat.)"
-#define TAG_FAULTS "images with faulty tags"
+#define TAG_FAULTS  "images with faulty tags"
 
 static const struct trainer trainers[] = {
     {"classifier", true, 2, "data/train.list", true, true, NULL, as_classes, amp_has_one_label,
-     "images without exactly one label in their paths, where Darknet looks for the lines of "
-     "labels="},
+     AMP_LABELS_WRONG},
     {"regressor", true, 1, "data/train.list", true, true, NULL, as_classes, amp_truths_are_values,
      "images whose values cannot be read"},
     {"segmenter", true, 0, "data/train.list", false, true, NULL, of_segments, amp_truths_are_masks,
@@ -281,6 +277,20 @@ static void check_truths(struct check *c, int loaded)
                           c->k.cfg->path);
 }
 
+/* Darknet divides by these, and trains on black images. */
+static void check_cuts(struct check *c)
+{
+    static const char *const keys[] = {"aspect",    "min_crop",   "max_crop", "min_ratio",
+                                       "max_ratio", "saturation", "exposure"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const struct amp_cfg_entry *e = amp_cfg_find(c->k.cfg->sections, keys[i]);
+        const struct amp_key_row *row = amp_key_find(keys[i], AMP_NETWORK);
+        if (e && !amp_key_allows(row, strtod(e->value, NULL)))
+            amp_checker_fault(&c->k, "%s:%d: %s=%s; allowed: %s: the images would be black",
+                              c->k.cfg->path, e->line, e->key, e->value, row->allowed);
+    }
+}
+
 static void check_counts(struct check *c)
 {
     const struct amp_net_desc *net = c->k.net;
@@ -302,6 +312,7 @@ static void check_net(struct check *c)
     amp_train_any_check(c->k.cfg, c->k.net, c->k.options.mixed_precision, c->in->on_gpu,
                         amp_checker_tell, &c->k);
     check_inputs(c);
+    if (c->t->list) check_cuts(c);
     check_counts(c);
     int truths = c->t->truths(c);
     if (truths) check_truths(c, truths);

@@ -45,13 +45,18 @@ void amp_checker_labels(struct amp_checker *k, int classes, struct amp_class_lab
     if (lines < 0)
         amp_checker_fault(k, "labels file %s: %s%s", path, why,
                           amp_checker_explain(k->data, "labels"));
-    else if (lines != classes)
+    else if (lines < classes)
         amp_checker_fault(k,
                           "labels file %s: has %d labels; needed: %d, as many as `classes` of the "
                           "data file says (Darknet's default is 2)",
                           path, lines, classes);
     else
         read_labels(k, path, classes, labels);
+    if (lines > classes && k->warn)
+        fprintf(k->warn,
+                "warning: labels file %s: has %d labels; the first %d count, as many as `classes` "
+                "of the data file says (Darknet's default is 2)\n",
+                path, lines, classes);
 }
 
 void amp_class_labels_free(struct amp_class_labels *labels)

@@ -11,11 +11,14 @@ struct amp_class_labels {
     int n;
 };
 
-/* Reads the file that labels= of the data file names, of which there must be as many lines as
- * classes, and tells its faults. labels: zero-initialised; of a file with another number of lines
- * it stays so. */
+/* Reads the file that labels= of the data file names, of which there must be a line for each
+ * class, and tells its faults. labels: zero-initialised; of a file with fewer lines it stays so. */
 void amp_checker_labels(struct amp_checker *, int classes, struct amp_class_labels *labels);
 void amp_class_labels_free(struct amp_class_labels *);
+
+#define AMP_LABELS_WRONG                                                                           \
+    "images without exactly one label in their paths, where Darknet looks for the lines of "       \
+    "labels="
 
 /* An amp_image_rule, whose context are the labels: the path holds exactly one of them. */
 bool amp_has_one_label(void *labels, const char *image, char *why, size_t size);

@@ -175,9 +175,9 @@ def check_refused(folder):
         (None, ("yolo", "test", "toy.cfg", weights, "image000.png"), ["[yolo] with classes=2", "[detection]"]),
         (None, ("detect", "toy.cfg", weights), ["cfg/coco.data: No such file", "detector test"]),
         (("train.txt", "image000.png", "none.png"), ("classifier", "valid", "c.data", "c.cfg"), ["line 1: ", "none.png"]),
-        (("toy.names", "\n", ""), ("classifier", "valid", "c.data", "c.cfg"), ["has 1 lines; needed: 2"]),
+        (("c.labels", "\n", ""), ("classifier", "valid", "c.data", "c.cfg"), ["has 1 labels; needed: 2"]),
         (("c.data", "classes=2", "classes=3"), ("classifier", "valid", "c.data", "c.cfg"), ["classes=3; allowed: at most 2"]),
-        (("toy.names", "\n", ""), ("classifier", "predict", "c.data", "c.cfg", "", "image000.png"), ["needed: 2"]),
+        (("c.labels", "\n", ""), ("classifier", "predict", "c.data", "c.cfg", "", "image000.png"), ["needed: 2"]),
         (None, ("classifier", "predict", "c.data", "c.cfg", "", "image000.png", "-t", "3"), ["top=3; allowed: 1 to 2"]),
         (None, ("classifier", "try", "c.data", "c.cfg", weights, "image000.png", "9"), ["LAYER 9", "224x224"]),
         (None, ("classifier", "validcrop", "c.data", "c.cfg"), ["names 8 images; allowed: at least 1000"]),
@@ -211,6 +211,11 @@ def check_refused(folder):
          ["train.txt: is there and is another kind of file"]),
         (None, ("amp", "predict", "toy.cfg", weights, "--input", "toy.names", "--output", "toy.names"),
          ["--output names a file that is read"]),
+        (("c.labels", "image", "photo"), ("classifier", "valid", "c.data", "c.cfg"), ["images without exactly one label", "holds no label"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", "nan.weights", "image000.png"), ["nan.weights: its number 1 is nan"]),
+        (None, ("detector", "valid", "toy.data", "toy.cfg", "nan.weights"), ["nan.weights: its number 1 is nan"]),
+        (None, ("detector", "map", "toy.data", "toy.cfg", "nan.weights"), ["nan.weights: its number 1 is nan"]),
+        (None, ("average", "toy.cfg", "out.weights", weights, "nan.weights"), ["nan.weights: its number 1 is nan"]),
         *of_other_nets(weights),
         (None, ("frobnicate",), ['unknown command "frobnicate"']),
     )
@@ -308,7 +313,11 @@ def main():
         (folder / "one.tokens").write_text("a\n")
         (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0abc")
         (folder / "c.cfg").write_text(CLASSIFIER.format(keys=""))
-        (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=toy.names\n")
+        (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=c.labels\n")
+        (folder / "c.labels").write_text("image\nzebra\n")
+        nan = bytearray((folder / "toy.weights").read_bytes())
+        nan[20:24] = struct.pack("<f", float("nan"))
+        (folder / "nan.weights").write_bytes(nan)
         (folder / "go.cfg").write_text(GO)
         (folder / "one.moves").write_bytes(MOVE)
         (folder / "rnn.cfg").write_text(RNN)

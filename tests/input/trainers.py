@@ -76,6 +76,11 @@ def remove(name):
     return lambda folder: (folder / name).rmdir() if (folder / name).is_dir() else (folder / name).unlink()
 
 
+def nan_weights(folder):
+    floats = [0.] * 2 + [float("nan")] + [0.] * 5
+    (folder / "n.weights").write_bytes(struct.pack("<3iq8f", 0, 2, 0, 0, *floats))
+
+
 TEXT, TOKENS = ("-file", "text.txt", "-backup", "backup"), ("-file", "numbers.txt", "-tokenized", "-backup", "backup")
 # 2x1, 24 bits.
 BMP = b"BM" + struct.pack("<IIIIiiHHIIiiII", 62, 0, 54, 40, 2, 1, 1, 24, 0, 8, 0, 0, 0, 0) + bytes(8)
@@ -90,7 +95,16 @@ CASES = (
     ("classifier", edit("t.cfg", "filters=2", "filters=1000"), ["[softmax] takes 1000 truths", "loads 2, the `classes`"]),
     ("classifier", edit("t.data", "classes=2", "classes=1000"), ["2 labels; needed: 1000", "takes 2 truths", "loads 1000"]),
     ("classifier", write("labels.txt", "cat\n"), ["labels.txt: has 1 labels; needed: 2"]),
-    ("classifier", write("labels.txt", "cat\ndog\ncow\n"), ["labels.txt: has 3 labels; needed: 2"]),
+    ("classifier", write("labels.txt", "cat\ndog\ncow\n"), None, (), KEYS[:1], "labels.txt: has 3 labels; the first 2 count"),
+    ("classifier", edit("t.cfg", "[net]", "[net]\nmax_crop=0"), ["t.cfg:2: max_crop=0", "allowed: above 0"]),
+    ("classifier", edit("t.cfg", "[net]", "[net]\naspect=-1"), ["t.cfg:2: aspect=-1", "allowed: above 0"]),
+    ("regressor", edit("t.cfg", "[net]", "[net]\nexposure=0"), ["t.cfg:2: exposure=0", "allowed: above 0"]),
+    ("classifier", edit("t.cfg", "batch=4", "batch=5\nsubdivisions=2"), None, (), KEYS[1:], "t.cfg:3: subdivisions=2 in [net]: must divide batch=5"),
+    ("classifier", edit("t.cfg", "[net]", "[net]\nmomentum=9"), None, (), KEYS[1:], "t.cfg:2: momentum=9 in [net]: allowed: at least 0"),
+    ("regressor", edit("t.cfg", "learning_rate=0.01", "learning_rate=-.01"), None, (), KEYS[1:], "learning_rate=-.01 in [net]: allowed: at least 0"),
+    ("regressor", edit("t.cfg", "[net]", "[net]\nburn_in=-5"), None, (), KEYS[1:], "t.cfg:2: burn_in=-5 in [net]: allowed: at least 0"),
+    ("regressor", edit("t.cfg", "[net]", "[net]\nbatch=2"), None, (), KEYS[1:], "t.cfg:3: batch=4: given twice in [net]; line 2 counts"),
+    ("classifier", nan_weights, ["n.weights: its number 3 is nan", "had diverged"], ("n.weights",), KEYS[1:]),
     ("classifier", write("labels.txt", "cat\ndog\r\n"), ["labels.txt:2: ", "carriage return"]),
     ("classifier", write("labels.txt", "\ndog\n"), ["labels.txt:1: ", "empty"]),
     ("classifier", write("labels.txt", "cat\nimage\n"), ['line 1: images/0_cat.jpg: holds two labels, "cat" (line 1) '
