@@ -21,6 +21,8 @@ struct amp_pixels {
 /* Gives it this size, with bytes of no meaning. False: no memory. */
 bool amp_pixels_resize(struct amp_pixels *, int w, int h);
 
+enum { AMP_JPEG_DAMAGE = 200 };
+
 /* Memory that one thread at a time decodes in; zeroed = none yet. It grows as images need it. */
 struct amp_jpeg_memory {
     uint8_t *file;
@@ -28,6 +30,7 @@ struct amp_jpeg_memory {
     struct amp_pixels pixels;
     uint8_t *row; /* of a file that is not upright */
     size_t row_capacity;
+    char damage[AMP_JPEG_DAMAGE]; /* of the file decoded last, as libjpeg puts it; "": none */
 };
 
 /* least: 0, or what width and height need not exceed: the image is decoded at 1/2, 1/4 or 1/8 of

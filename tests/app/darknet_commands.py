@@ -269,10 +269,16 @@ def check_gpus(folder):
     assert told.returncode == 1 and re.search("-gpus 0,99: (this build is for CPUs|GPUs found: )", told.stderr), told
 
 
-def check_cut(folder):
-    """A JPEG that is cut off is named, whatever reads it."""
+def check_damaged(folder):
+    """A JPEG that is cut off, or that libjpeg warns of, is named, whatever reads it."""
     whole = (Path(sys.argv[2]) / "data/eagle.jpg").read_bytes()
-    (folder / "cut.jpg").write_bytes(whole[:len(whole) // 2])
+    for data, said in ((whole[:len(whole) // 2], 'image "cut.jpg" ends early: it is cut off'),
+                       (whole[:-2] + bytes(40) + whole[-2:], 'image "cut.jpg" is damaged: Corrupt JPEG data: ')):
+        check_named(folder, data, said)
+
+
+def check_named(folder, data, said):
+    (folder / "cut.jpg").write_bytes(data)
     (folder / "cut.txt").write_text("0 .5 .5 .2 .2\n")
     (folder / "cut.list").write_text("cut.jpg\n" * 4)
     text = (folder / "toy.data").read_text()
@@ -284,7 +290,8 @@ def check_cut(folder):
                       ("detector", "map", "cut.data", "cut.cfg", "toy.weights"),
                       ("detector", "train", "cut.data", "cut.cfg")):
             told = run(folder, *words)
-            assert told.returncode == 0 and told.stderr.count('image "cut.jpg" ends early: it is cut off') == 1, told
+            assert told.returncode == 0 and told.stderr.count(said) == 1, told
+            assert told.stderr.count("Corrupt") == said.count("Corrupt"), told
 
 
 def check_parts(folder):
@@ -326,7 +333,7 @@ def main():
         check_right(folder)
         check_texts(folder)
         check_gpus(folder)
-        check_cut(folder)
+        check_damaged(folder)
         check_parts(folder)
 
 

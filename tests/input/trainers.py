@@ -72,6 +72,10 @@ def write(name, text):
     return lambda folder: (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
+def cut(name):
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-40])
+
+
 def remove(name):
     return lambda folder: (folder / name).rmdir() if (folder / name).is_dir() else (folder / name).unlink()
 
@@ -158,6 +162,8 @@ CASES = (
     ("isegmenter", write("mask/0_cat.txt", "80 5,5\n"), ["class 80; allowed: 0 to 79"]),
     ("isegmenter", write("mask/0_cat.txt", "1 0,5\n" * 95), None, (),
      KEYS, "1 images have more than 90 objects: the others, 5 in all, are not trained"),
+    *((trainer, cut("images/0_cat.jpg"), None, (), KEYS[:1], 'image "images/0_cat.jpg" cannot be read or decoded: another one')
+      for trainer in ("regressor", "segmenter", "isegmenter")),
     ("rnn", write("text.txt", "the cat\0sat"), ["text.txt:1: a zero byte, where Darknet's reading ends, after 7 bytes"], TEXT),
     ("rnn", write("text.txt", "the cat".encode("utf-16")), ["text.txt: is in UTF-16"], TEXT),
     ("rnn", write("text.txt", "\ufeffthe cat"), ["text.txt: begins with a UTF-8 byte-order mark"], TEXT),
