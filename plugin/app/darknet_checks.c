@@ -18,6 +18,7 @@
 
 #include "amp.h"
 #include "plugin/core/net/weights_file.h"
+#include "plugin/core/read/label_path.h"
 #include "plugin/core/read/lines.h"
 #include "plugin/input/check_train.h"
 #include "plugin/input/image_files.h"
@@ -140,11 +141,53 @@ static void check_word(struct amp_darknet_checks *c, const char *kind, const cha
     if (!strcmp(kind, "LAYER") && !strcmp(c->line->command->words[0], "nightmare"))
         check_layers_around(c, word);
     if (!strcmp(kind, "OUT")) check_new(c, word);
+    if (!strcmp(kind, "PREFIX")) amp_darknet_check_folder(c, word, " (PREFIX is a folder)");
     if (!strcmp(kind, "LAYER")) check_number(c, kind, word, 0, layers - 1);
     if (!strcmp(kind, "LAYERS")) check_number(c, kind, word, 0, layers);
     if (!strcmp(kind, "HEIGHT") || !strcmp(kind, "WIDTH"))
         check_number(c, kind, word, c->k.net ? c->k.net->layers[0].size + 1 : 1, 1 << 15);
     if (!strcmp(kind, "NUMBER") || !strcmp(kind, "TIMES")) check_number(c, kind, word, 0, INT_MAX);
+}
+
+/* Where a command that reads a picture writes one; NULL: nowhere. */
+static const char *picture_of(const struct amp_darknet_line *l)
+{
+    static const char *const names[][2] = {
+        {"detector", "predictions"}, {"detect", "predictions"}, {"yolo", "predictions"},
+        {"coco", "prediction"},      {"super", "out"},          {"lsd", "out"}};
+    const char *out = amp_darknet_option(l, "-out");
+    for (size_t i = 0; i < sizeof names / sizeof *names && strstr(l->command->files, "IMAGE"); i++)
+        if (!strcmp(names[i][0], l->command->words[0])) return out ? out : names[i][1];
+    return NULL;
+}
+
+/* What one such command wrote the next may write over, but not a picture of the user's. */
+static void check_picture(struct amp_darknet_checks *c)
+{
+    char path[PATH_MAX], labels[AMP_LABEL_PATH_MAX], err[PATH_MAX];
+    struct stat there, read;
+    const char *name = picture_of(c->line), *image = amp_darknet_file(c->line, "IMAGE");
+    if (!name) return;
+    snprintf(path, sizeof path, "%s.jpg", name);
+    if (stat(path, &there)) return;
+    if (image && !stat(image, &read) && there.st_ino == read.st_ino && there.st_dev == read.st_dev)
+        FAULT(c, "%s: the image itself would be written over; -out names another", path);
+    else if (!amp_label_path(path, labels, sizeof labels, err, sizeof err) && !stat(labels, &read))
+        FAULT(c, "%s: is there, with labels (%s), and would be written over; -out names another",
+              path, labels);
+}
+
+/* They go on until a key is pressed in a window. */
+static void check_display(struct amp_darknet_checks *c)
+{
+    const char *const *words = c->line->command->words;
+    bool waits =
+        !strcmp(words[0], "imtest") || (!strcmp(words[0], "lsd") && !strcmp(words[1], "gan"));
+    if (waits && !(has_video && amp_has_display()))
+        FAULT(c,
+              "%s goes on until it is stopped in its window: it needs a build with OpenCV and a "
+              "display (DISPLAY, WAYLAND_DISPLAY or QT_QPA_PLATFORM)",
+              words[0]);
 }
 
 static void check_words(struct amp_darknet_checks *c)
@@ -155,6 +198,8 @@ static void check_words(struct amp_darknet_checks *c)
     if (strstr(c->line->command->files, "VIDEO"))
         check_video(c, amp_darknet_file(c->line, "VIDEO"));
     if (!strcmp(c->line->command->words[0], "art")) check_video(c, NULL);
+    check_display(c);
+    check_picture(c);
     /* Of detector valid it is the beginning of a name in results=, which is looked at itself. */
     if (out && amp_darknet_takes(c, AMP_RESULTS) && strchr(out, '/'))
         FAULT(c,

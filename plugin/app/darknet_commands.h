@@ -34,8 +34,8 @@ struct amp_darknet_command {
     const char *words[2]; /* words[1] NULL: the command has one word */
     const char *files;    /* as the usage gives them: "DATA CFG [WEIGHTS]" */
     const char *options;  /* "thresh=F prefix= clear": a = stands behind those with a value, then:
-                           * F a number, G one above 0, I a whole one, N from 0 on, P from 1
-                           * on, L whole ones with commas between them; else a text */
+                           * F a number, G one above 0, U one from 0 to 1, I a whole one, N from 0
+                           * on, P from 1  on, L whole ones with commas between them; else a text */
     unsigned takes;       /* AMP_... */
     const char *needs;    /* fixed files, and folders, which end in a slash */
     const char *hint;     /* what to do where one of those is missing */

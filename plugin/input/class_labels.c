@@ -76,7 +76,10 @@ bool amp_has_one_label(void *context, const char *image, char *why, size_t size)
     int first = -1, second = -1;
     for (int i = 0; i < labels->n && second < 0; i++)
         if (strstr(image, labels->line[i])) *(first < 0 ? &first : &second) = i;
-    if (second >= 0)
+    if (second >= 0 && !strcmp(labels->line[first], labels->line[second]))
+        snprintf(why, size, "%s: its label \"%s\" is given twice, in lines %d and %d of the labels",
+                 image, labels->line[first], first + 1, second + 1);
+    else if (second >= 0)
         snprintf(why, size, "%s: holds two labels, \"%s\" (line %d) and \"%s\" (line %d)", image,
                  labels->line[first], first + 1, labels->line[second], second + 1);
     else

@@ -67,7 +67,8 @@ ALONE = ("detect", "classify", "nightmare", "art", "average", "rgbgr", "reset", 
          "oneoff", "oneoff2", "partial", "statistics", "print", "visualize", "ops", "speed", "mkimg", "3d", "test", "imtest")
 
 
-ONCE = dict(os.environ, GOMP_SPINCOUNT="1000")  # else the program starts itself again
+ONCE = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")}
+ONCE["GOMP_SPINCOUNT"] = "1000"  # else the program starts itself again
 
 
 def run(folder, *words, text=""):
@@ -131,7 +132,7 @@ def of_other_nets(weights):
         (("c.data", "classes=2", "classes=3"), ("classifier", "fout", "c.data", "c.cfg", "", "train.txt"),
          ["classes=3; allowed: at most 2"]),
         (("go.cfg", "extra=2", "extra=1"), ("go", "test", "go.cfg"), ["gives 362 numbers for an image; go test reads 363"]),
-        (("go.cfg", "batch=1", "batch=16"), ("go", "self", "go.cfg", ""), ["16 images in a pass; go self has 8"]),
+        (("go.cfg", "batch=1", "batch=16"), ("go", "self", "go.cfg", ""), ["16 images in a pass; go self has 8", "gnugo: No such file"]),
         (None, ("go", "valid", "go.cfg", "", "toy.names"), ["toy.names: move 1 is cut off"]),
         (None, ("go", "test", "go.cfg"), ["go test: the standard input is empty: it reads its moves there"]),
         (None, ("rnn", "valid", "toy.cfg", weights), ["ends with [yolo]"]),
@@ -216,6 +217,17 @@ def check_refused(folder):
         (None, ("detector", "valid", "toy.data", "toy.cfg", "nan.weights"), ["nan.weights: its number 1 is nan"]),
         (None, ("detector", "map", "toy.data", "toy.cfg", "nan.weights"), ["nan.weights: its number 1 is nan"]),
         (None, ("average", "toy.cfg", "out.weights", weights, "nan.weights"), ["nan.weights: its number 1 is nan"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "image001.png"), ['"image001.png" is a word too many']),
+        (None, ("ops", "toy.cfg", "x", "y"), ['"x" is a word too many', "Usage: darknet ops CFG"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "-thresh", "-1"), ["-thresh -1: allowed: a number from 0 to 1"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "set"),
+         ["set.jpg: is there, with labels (set.txt), and would be written over"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "alone.jpg", "-out", "./alone"),
+         ["./alone.jpg: the image itself would be written over"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "x" * 252), ["cannot be written: File name too long"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "full"), ["full.jpg\" cannot be written: No space left"]),
+        (None, ("mkimg", "c.cfg", "", "99", "99", "1", "none"), ["none: No such file", "PREFIX is a folder"]),
+        (None, ("imtest", "image000.png"), ["imtest goes on until it is stopped", "DISPLAY"]),
         *of_other_nets(weights),
         (None, ("frobnicate",), ['unknown command "frobnicate"']),
     )
@@ -318,6 +330,10 @@ def main():
         (folder / "backup/toy_final.weights").rename(folder / "toy.weights")
         (folder / "other.weights").write_bytes((folder / "toy.weights").read_bytes() + bytes(4))
         (folder / "one.tokens").write_text("a\n")
+        (folder / "full.jpg").symlink_to("/dev/full")
+        for name in ("set", "alone"):
+            (folder / f"{name}.jpg").write_bytes((Path(sys.argv[2]) / "data/eagle.jpg").read_bytes())
+        (folder / "set.txt").write_text("")
         (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0abc")
         (folder / "c.cfg").write_text(CLASSIFIER.format(keys=""))
         (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=c.labels\n")

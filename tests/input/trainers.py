@@ -113,6 +113,7 @@ CASES = (
     ("classifier", write("labels.txt", "\ndog\n"), ["labels.txt:1: ", "empty"]),
     ("classifier", write("labels.txt", "cat\nimage\n"), ['line 1: images/0_cat.jpg: holds two labels, "cat" (line 1) '
                                                          'and "image" (line 2)', "_cat."]),
+    ("classifier", write("labels.txt", "cat\ncat\n"), ['line 1: images/0_cat.jpg: its label "cat" is given twice, in lines 1 and 2']),
     ("classifier", write("labels.txt", "cat\ncow\n"), ["line 2: images/1_dog.jpg: holds no label"]),
     ("classifier", remove("labels.txt"), ["labels.txt: No such file"]),
     ("classifier", edit("t.data", "labels=", "leaves="), ["data/labels.list: No such file", "has no labels= line"]),
