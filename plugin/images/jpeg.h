@@ -51,6 +51,11 @@ const struct amp_pixels *amp_jpeg_read(const char *path, int least, struct amp_j
 /* True of a JPEG that has no end marker: decoders fill the part that is missing with grey. */
 bool amp_jpeg_ends_early(const char *path);
 
+/* What libjpeg says from now on of files that this thread decodes, OpenCV's calls included, is
+ * written to `damage`, of AMP_JPEG_DAMAGE; NULL: it is printed, without the file's name, as by
+ * libjpeg. */
+void amp_jpeg_keep_damage(char *damage);
+
 void amp_jpeg_free(struct amp_jpeg_memory *);
 
 #endif

@@ -164,12 +164,16 @@ static void check_log(struct amp_checker *k)
                           amp_cfg_line(k->cfg->sections, "amp_log"), path, folder, strerror(errno));
 }
 
-/* With mixed_precision=1 most of it is an error, of which the first is told. */
+/* What is an error with mixed_precision=1, of which the first is told, and keys that are given
+ * twice. */
 static void warn_of_values(struct amp_checker *k)
 {
     char err[2 * PATH_MAX] = "", notes[4 * PATH_MAX] = "", *state;
-    struct amp_complaints c = {k->cfg, notes, sizeof notes, err, sizeof err};
+    struct amp_complaints c = {k->cfg, NULL, 0, err, sizeof err};
     if (amp_cfg_values_check_training(&c)) fprintf(k->warn, "warning: %s\n", err);
+    c.notes = notes;
+    c.notes_size = sizeof notes;
+    amp_cfg_note_doubles(&c);
     for (char *line = strtok_r(notes, "\n", &state); line; line = strtok_r(NULL, "\n", &state))
         fprintf(k->warn, "warning: %s\n", line);
 }

@@ -16,7 +16,6 @@
 #include "plugin/attach/exceptions.h"
 #include "plugin/attach/interposed.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -24,8 +23,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
-
-#include <jpeglib.h>
 
 image load_image_cv(char *filename, int channels); /* declared for OPENCV only */
 #ifdef AMP_WRAP
@@ -116,6 +113,7 @@ static void begin_read(struct read_call *r, char *name)
     amp_ending_enter();
     reading = name;
     *damage = '\0';
+    if (refuses()) amp_jpeg_keep_damage(damage);
     if (strlen(name) <= SAFE_NAME_BYTES) return;
     r->fd = open(name, O_RDONLY | O_CLOEXEC);
     snprintf(r->link, sizeof r->link, "/proc/self/fd/%d", r->fd);
@@ -127,6 +125,7 @@ static void end_read(const struct read_call *r, bool decoded)
     if (r->nested) return;
     /* OpenCV has registered its destructors by now. */
     amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
+    amp_jpeg_keep_damage(NULL);
     if (decoded && refuses()) amp_image_tell_damage(reading, damage);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
@@ -251,27 +250,6 @@ void amp_refuse_bad_images(int on)
 {
     watch(on);
     asked = on != 0;
-}
-
-/* ---- what libjpeg says ---- */
-
-/* OpenCV lets it print what is wrong with a file, without the file's name. */
-static void note_damage(j_common_ptr jpeg)
-{
-    char said[AMP_JPEG_DAMAGE];
-    jpeg->err->format_message(jpeg, reading && refuses() ? damage : said);
-    if (!reading || !refuses()) fprintf(stderr, "%s\n", said);
-}
-
-/* In the place of libjpeg's, which OpenCV calls for each file. One in a library of its own that is
- * not looked up by name still prints. */
-__attribute__((visibility("default"))) struct jpeg_error_mgr *
-jpeg_std_error(struct jpeg_error_mgr *manager)
-{
-    __typeof__(&jpeg_std_error) real = (__typeof__(real))dlsym(RTLD_NEXT, "jpeg_std_error");
-    if (!real) amp_fail("libjpeg has no jpeg_std_error");
-    real(manager)->output_message = note_damage;
-    return manager;
 }
 
 static int note_bad_image(const char *name)

@@ -45,9 +45,11 @@ bool amp_cfg_picks_subdivisions(const struct amp_cfg_file *);
  * not as many or not above 0; anchors that are fewer than 2 * num or not above 0; blanks for
  * commas; an unknown type of [cost]. Call it after amp_cfg_values_check. 0 or -1. Notes are about
  * what is odd but allowed: a learning_rate of 0, a negative step, a burn_in that fills the
- * training, a key that is given
- * twice, and a remark behind a number. By the fork's rules also about what such cfgs have: steps
+ * training, and a remark behind a number. By the fork's rules also about what such cfgs have: steps
  * that fall or lie behind the end, a batch that is cut, scales and anchors that are not as many. */
 int amp_cfg_values_check_training(const struct amp_complaints *);
+
+/* Notes keys that are given twice. */
+void amp_cfg_note_doubles(const struct amp_complaints *);
 
 #endif

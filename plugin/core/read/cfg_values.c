@@ -250,8 +250,8 @@ static void note_cut(const struct amp_complaints *c)
 #define MOST_DOUBLES    3    /* in the notes; callers have room for some lines */
 
 /* Darknet takes the first of equal keys and does not mention the others under [net]. */
-static void note_doubles_in(const struct amp_complaints *c, const struct amp_cfg_section *s,
-                            int *doubles)
+static void note_doubles(const struct amp_complaints *c, const struct amp_cfg_section *s,
+                         int *doubles)
 {
     for (int i = 1; i < s->n_entries && i < LONGEST_SECTION && *doubles < MOST_DOUBLES; i++) {
         const struct amp_cfg_entry *e = &s->entries[i], *first = amp_cfg_find(s, e->key);
@@ -262,11 +262,11 @@ static void note_doubles_in(const struct amp_complaints *c, const struct amp_cfg
     }
 }
 
-static void note_doubles(const struct amp_complaints *c)
+void amp_cfg_note_doubles(const struct amp_complaints *c)
 {
     int doubles = 0;
     for (int i = 0; i < c->cfg->n_sections; i++)
-        note_doubles_in(c, &c->cfg->sections[i], &doubles);
+        note_doubles(c, &c->cfg->sections[i], &doubles);
 }
 
 /* Darknet drops blanks, and so makes one number of two. */
@@ -452,7 +452,6 @@ static int check_cost_type(const struct amp_complaints *c, const struct amp_cfg_
 int amp_cfg_values_check_training(const struct amp_complaints *c)
 {
     const struct amp_cfg_file *cfg = c->cfg;
-    note_doubles(c);
     note_remark(c);
     note_cut(c);
     for (int i = 0; i < cfg->n_sections; i++)

@@ -279,7 +279,12 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
         return -1;
     keep_fp16(&r, net);
     note_idle_keys(&r, net);
-    if (!options->mixed_precision) note_idle_layers(&r);
+    /* Only with mixed_precision=1: a cfg that does not ask for us should train as silently as
+     * before. */
+    if (options->mixed_precision)
+        amp_cfg_note_doubles(&r.complaints);
+    else
+        note_idle_layers(&r);
     /* Nobody may act on a key that was not asked for; a seed works without mixed precision. */
     if (!options->mixed_precision) {
         bool seeded = options->seeded;
