@@ -215,7 +215,6 @@ def check_refused(folder):
         (("c.labels", "image", "photo"), ("classifier", "valid", "c.data", "c.cfg"), ["images without exactly one label", "holds no label"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", "nan.weights", "image000.png"), ["nan.weights: its number 1 is nan"]),
         (None, ("detector", "valid", "toy.data", "toy.cfg", "nan.weights"), ["nan.weights: its number 1 is nan"]),
-        (None, ("detector", "map", "toy.data", "toy.cfg", "nan.weights"), ["nan.weights: its number 1 is nan"]),
         (None, ("average", "toy.cfg", "out.weights", weights, "nan.weights"), ["nan.weights: its number 1 is nan"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "image001.png"), ['"image001.png" is a word too many']),
         (None, ("ops", "toy.cfg", "x", "y"), ['"x" is a word too many', "Usage: darknet ops CFG"]),
@@ -285,7 +284,7 @@ def check_damaged(folder):
     """A JPEG that is cut off, or that libjpeg warns of, is named, whatever reads it."""
     whole = (Path(sys.argv[2]) / "data/eagle.jpg").read_bytes()
     for data, said in ((whole[:len(whole) // 2], 'image "cut.jpg" ends early: it is cut off'),
-                       (whole[:-2] + bytes(40) + whole[-2:], 'image "cut.jpg" is damaged: Corrupt JPEG data: ')):
+                       (whole[:-2] + bytes(40) + whole[-2:], 'image "cut.jpg" is damaged: ')):
         check_named(folder, data, said)
 
 
@@ -303,7 +302,7 @@ def check_named(folder, data, said):
                       ("detector", "train", "cut.data", "cut.cfg")):
             told = run(folder, *words)
             assert told.returncode == 0 and told.stderr.count(said) == 1, told
-            assert told.stderr.count("Corrupt") == said.count("Corrupt"), told
+            assert "Corrupt" not in told.stderr, told
 
 
 def check_parts(folder):

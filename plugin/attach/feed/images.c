@@ -88,7 +88,9 @@ static bool is_first(const char *name)
 /* Decoders fill a missing part with grey and go on. */
 void amp_image_tell_damage(const char *name, const char *said)
 {
+    static const char any[] = "Corrupt JPEG data: "; /* how most of libjpeg's lines begin */
     bool cut = amp_jpeg_ends_early(name);
+    if (!strncmp(said, any, sizeof any - 1)) said += sizeof any - 1;
     if ((!cut && !*said) || !is_first(name)) return;
     if (!cut)
         fprintf(stderr,
