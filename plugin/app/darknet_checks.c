@@ -1,7 +1,7 @@
 /* Decides whether what one of Darknet's own commands needs is there: the files of its command line,
- * its weights, GPUs and network, and its fixed files and folders; the data file is
- * darknet_data.c's. Every fault is told before the command is refused. It must not know how a
- * command line is read, nor what a training needs (plugin/input). */
+ * its weights and GPUs, and its fixed files and folders; the data file is darknet_data.c's, the
+ * network darknet_net.c's. Every fault is told before the command is refused. It must not know how
+ * a command line is read, nor what a training needs (plugin/input). */
 
 #define _GNU_SOURCE
 #include "darknet_checks.h"
@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include "amp.h"
+#include "plugin/core/net/weights_file.h"
+#include "plugin/core/read/label_path.h"
 #include "plugin/core/read/lines.h"
 #include "plugin/input/check_train.h"
 #include "plugin/input/image_files.h"
@@ -123,28 +125,69 @@ static void check_number(struct amp_darknet_checks *c, const char *kind, const c
 static void check_word(struct amp_darknet_checks *c, const char *kind, const char *word)
 {
     int layers = c->k.net ? c->k.net->n : INT_MAX;
-    bool file = !strcmp(kind, "WEIGHTS") || !strcmp(kind, "IMAGE") || !strcmp(kind, "MOVES") ||
-                !strcmp(kind, "CFG");
+    bool file = !strcmp(kind, "WEIGHTS") || !strcmp(kind, "IMAGE") || !strcmp(kind, "CFG");
     /* An empty name of weights is none. */
     const char *why = !file || !*word          ? NULL
                       : !strcmp(kind, "IMAGE") ? amp_image_file_fault(word)
                                                : amp_file_unreadable(word);
     if (why && (strcmp(kind, "CFG") || word != amp_darknet_file(c->line, "CFG")))
         FAULT(c, "%s file %s: %s",
-              !strcmp(kind, "IMAGE")   ? "image"
-              : !strcmp(kind, "MOVES") ? "moves"
-              : !strcmp(kind, "CFG")   ? "cfg"
-                                       : "weights",
+              !strcmp(kind, "IMAGE") ? "image"
+              : !strcmp(kind, "CFG") ? "cfg"
+                                     : "weights",
               word, why);
+    if (!strcmp(kind, "MOVES")) amp_checker_moves(&c->k, word);
     if (!strcmp(kind, "OUT")) check_output(c, word);
     if (!strcmp(kind, "LAYER") && !strcmp(c->line->command->words[0], "nightmare"))
         check_layers_around(c, word);
     if (!strcmp(kind, "OUT")) check_new(c, word);
+    if (!strcmp(kind, "PREFIX")) amp_darknet_check_folder(c, word, " (PREFIX is a folder)");
     if (!strcmp(kind, "LAYER")) check_number(c, kind, word, 0, layers - 1);
     if (!strcmp(kind, "LAYERS")) check_number(c, kind, word, 0, layers);
     if (!strcmp(kind, "HEIGHT") || !strcmp(kind, "WIDTH"))
         check_number(c, kind, word, c->k.net ? c->k.net->layers[0].size + 1 : 1, 1 << 15);
     if (!strcmp(kind, "NUMBER") || !strcmp(kind, "TIMES")) check_number(c, kind, word, 0, INT_MAX);
+}
+
+/* Where a command that reads a picture writes one; NULL: nowhere. */
+static const char *picture_of(const struct amp_darknet_line *l)
+{
+    static const char *const names[][2] = {
+        {"detector", "predictions"}, {"detect", "predictions"}, {"yolo", "predictions"},
+        {"coco", "prediction"},      {"super", "out"},          {"lsd", "out"}};
+    const char *out = amp_darknet_option(l, "-out");
+    for (size_t i = 0; i < sizeof names / sizeof *names && strstr(l->command->files, "IMAGE"); i++)
+        if (!strcmp(names[i][0], l->command->words[0])) return out ? out : names[i][1];
+    return NULL;
+}
+
+/* What one such command wrote the next may write over, but not a picture of the user's. */
+static void check_picture(struct amp_darknet_checks *c)
+{
+    char path[PATH_MAX], labels[AMP_LABEL_PATH_MAX], err[PATH_MAX];
+    struct stat there, read;
+    const char *name = picture_of(c->line), *image = amp_darknet_file(c->line, "IMAGE");
+    if (!name) return;
+    snprintf(path, sizeof path, "%s.jpg", name);
+    if (stat(path, &there)) return;
+    if (image && !stat(image, &read) && there.st_ino == read.st_ino && there.st_dev == read.st_dev)
+        FAULT(c, "%s: the image itself would be written over; -out names another", path);
+    else if (!amp_label_path(path, labels, sizeof labels, err, sizeof err) && !stat(labels, &read))
+        FAULT(c, "%s: is there, with labels (%s), and would be written over; -out names another",
+              path, labels);
+}
+
+/* They go on until a key is pressed in a window. */
+static void check_display(struct amp_darknet_checks *c)
+{
+    const char *const *words = c->line->command->words;
+    bool waits =
+        !strcmp(words[0], "imtest") || (!strcmp(words[0], "lsd") && !strcmp(words[1], "gan"));
+    if (waits && !(has_video && amp_has_display()))
+        FAULT(c,
+              "%s goes on until it is stopped in its window: it needs a build with OpenCV and a "
+              "display (DISPLAY, WAYLAND_DISPLAY or QT_QPA_PLATFORM)",
+              words[0]);
 }
 
 static void check_words(struct amp_darknet_checks *c)
@@ -155,6 +198,8 @@ static void check_words(struct amp_darknet_checks *c)
     if (strstr(c->line->command->files, "VIDEO"))
         check_video(c, amp_darknet_file(c->line, "VIDEO"));
     if (!strcmp(c->line->command->words[0], "art")) check_video(c, NULL);
+    check_display(c);
+    check_picture(c);
     /* Of detector valid it is the beginning of a name in results=, which is looked at itself. */
     if (out && amp_darknet_takes(c, AMP_RESULTS) && strchr(out, '/'))
         FAULT(c,
@@ -172,24 +217,30 @@ static void check_weights_fit(struct amp_darknet_checks *c, const char *path,
                               const struct amp_net_desc *net)
 {
     char why[2 * PATH_MAX];
-    bool faulty = amp_map_check_weights(path, net, stderr, why, sizeof why);
-    if (faulty && amp_darknet_takes(c, AMP_PARTS))
+    const char *word = c->line->command->words[0];
+    bool shows = !strcmp(word, "statistics") || !strcmp(word, "print");
+    bool misfit = amp_map_check_weights(path, net, stderr, why, sizeof why);
+    bool faulty = misfit || amp_weights_check_numbers(path, why, sizeof why);
+    if (faulty && (misfit ? amp_darknet_takes(c, AMP_PARTS) : shows))
         fprintf(stderr, "warning: %s\n", why);
     else if (faulty)
         FAULT(c, "%s", why);
 }
 
-/* A second cfg: only the first is kept. */
-static void check_weights_of(struct amp_darknet_checks *c, const char *cfg, const char *path)
+/* A second cfg: only the first is kept. weights: NULL for none. */
+static void check_second_cfg(struct amp_darknet_checks *c, const char *cfg, const char *weights)
 {
     char err[2 * PATH_MAX];
+    const struct amp_darknet_command *d = c->line->command;
     struct amp_checker other = {.infers = true, .err = err, .err_size = sizeof err};
     if (amp_file_unreadable(cfg)) return; /* it has been told */
     amp_checker_read(&other, NULL, cfg);
+    if (other.net && !strcmp(d->words[0], "go"))
+        amp_checker_fits_trainer(&other, d->words[0], d->words[1]);
     if (other.failed)
         FAULT(c, "%s", err);
-    else
-        check_weights_fit(c, path, other.net);
+    else if (weights && *weights && !amp_file_unreadable(weights))
+        check_weights_fit(c, weights, other.net);
     amp_checker_end(&other);
 }
 
@@ -217,14 +268,17 @@ static void check_oneoff(struct amp_darknet_checks *c, const char *path)
 /* Each file is of the cfg before it; an empty name is none. */
 static void check_weights(struct amp_darknet_checks *c)
 {
-    const char *cfg = NULL, *first = amp_darknet_file(c->line, "CFG");
-    for (int i = 0; i < c->line->n; i++) {
-        const char *path = c->line->file[i];
-        if (!strcmp(c->line->kind[i], "CFG")) cfg = path;
-        if (strcmp(c->line->kind[i], "WEIGHTS") || !*path || amp_file_unreadable(path)) continue;
-        if (cfg != first)
-            check_weights_of(c, cfg, path);
-        else if (c->k.net && !strcmp(c->line->command->words[0], "oneoff"))
+    const struct amp_darknet_line *line = c->line;
+    const char *cfg = NULL, *first = amp_darknet_file(line, "CFG");
+    for (int i = 0; i < line->n; i++) {
+        const char *path = line->file[i];
+        bool of_first = cfg == first;
+        if (!strcmp(line->kind[i], "CFG")) cfg = path;
+        if (cfg != first && !strcmp(line->kind[i], "CFG"))
+            check_second_cfg(c, path, i + 1 < line->n ? line->file[i + 1] : NULL);
+        if (strcmp(line->kind[i], "WEIGHTS") || !of_first || !*path || amp_file_unreadable(path))
+            continue;
+        if (c->k.net && !strcmp(line->command->words[0], "oneoff"))
             check_oneoff(c, path);
         else if (c->k.net)
             check_weights_fit(c, path, c->k.net);
@@ -270,79 +324,7 @@ static void check_needs(struct amp_darknet_checks *c)
         FAULT(c, "%s %s does nothing in a build for CPUs", d->words[0], d->words[1]);
 }
 
-/* ---- the network ---- */
-
-static void tell_batch(struct amp_darknet_checks *c, int allowed)
-{
-    FAULT(
-        c,
-        "%s:%d: %d images in a pass (batch / subdivisions * time_steps); this command needs %s%d: "
-        "Darknet has no room for it, or reads what is not there",
-        c->k.cfg->path, amp_cfg_line(c->k.cfg->sections, "batch"), c->k.net->batch,
-        allowed > 1 ? "at least " : "", allowed);
-}
-
-/* Darknet makes room for the boxes of the first image, and then averages two. */
-static void check_flips(struct amp_darknet_checks *c)
-{
-    if (c->k.net->batch < 2) tell_batch(c, 2);
-    for (int i = 0; i < c->k.net->n; i++)
-        if (c->k.net->layers[i].type == AMP_YOLO) {
-            FAULT(c,
-                  "%s:%d: detector valid2 has no room for the boxes of a [yolo]; use detector "
-                  "valid or map",
-                  c->k.cfg->path, c->k.net->layers[i].line);
-            return;
-        }
-}
-
-static void check_text(struct amp_darknet_checks *c)
-{
-    const char *seed = amp_darknet_option(c->line, "-seed");
-    int inputs = c->k.net->inputs;
-    if (amp_darknet_takes(c, AMP_READS_TEXT) && inputs < 256)
-        FAULT(c, "%s: inputs=%d; allowed: at least 256, one for every byte of a text",
-              c->k.cfg->path, inputs);
-    for (; seed && *seed; seed++) /* a char, which may have a sign */
-        if ((signed char)*seed < 0 || *seed >= inputs) {
-            FAULT(c, "-seed: a character that is not ASCII, or beyond inputs=%d of %s", inputs,
-                  c->k.cfg->path);
-            return;
-        }
-}
-
-static void check_inputs(struct amp_darknet_checks *c)
-{
-    const struct amp_darknet_command *d = c->line->command;
-    const struct amp_net_desc *net = c->k.net;
-    bool images = strstr(d->files, "IMAGE") || strstr(d->files, "VIDEO") ||
-                  strstr(d->files, "LIST") || amp_darknet_takes(c, AMP_VALID | AMP_TEST);
-    if (images && net->c > 3)
-        FAULT(c, "%s:%d: channels=%d; allowed: 3, those of the images that Darknet loads",
-              c->k.cfg->path, amp_cfg_line(c->k.cfg->sections, "channels"), net->c);
-    if (!strcmp(d->words[0], "classifier") && !strcmp(d->words[1], "try") &&
-        (net->w != 224 || net->h != 224))
-        FAULT(c, "%s: the network reads %dx%d; classifier try loads 224x224", c->k.cfg->path,
-              net->w, net->h);
-    if (amp_darknet_takes(c, AMP_ONE_IMAGE) && net->batch != 1) tell_batch(c, 1);
-    if (amp_darknet_takes(c, AMP_FLIPS)) check_flips(c);
-    if (!strcmp(d->words[0], "rnn")) check_text(c);
-    if (amp_darknet_takes(c, AMP_STOCK) && amp_cfg_int(c->k.cfg->sections, "mixed_precision", 0))
-        FAULT(c,
-              "%s:%d: mixed_precision=1: %s replaces or leaves out layers, which a plan does not "
-              "follow; leave the key out for it",
-              c->k.cfg->path, amp_cfg_line(c->k.cfg->sections, "mixed_precision"), d->words[0]);
-}
-
-static void check_head(struct amp_darknet_checks *c, int classes)
-{
-    const struct amp_layer_desc *l = &c->k.net->layers[c->k.net->n - 1];
-    if (classes && (l->type != AMP_DETECTION || l->classes != classes))
-        FAULT(c,
-              "%s:%d: the last layer is %s with classes=%d; this command is for [detection] with "
-              "classes=%d. For [yolo] and [region]: darknet detector",
-              c->k.cfg->path, l->line, l->type_name, l->classes, classes);
-}
+/* ---- texts ---- */
 
 /* A text with a line for each output, by which Darknet finds it. */
 static void check_one_a_output(struct amp_darknet_checks *c, const char *path, const char *what)
@@ -351,9 +333,9 @@ static void check_one_a_output(struct amp_darknet_checks *c, const char *path, c
     int lines = amp_checker_count_lines(path, &why);
     if (lines < 0)
         FAULT(c, "%s: %s (%s)", path, why, what);
-    else if (c->k.net && lines < amp_darknet_outputs(c))
+    else if (c->k.net && lines < amp_net_outputs(c->k.net))
         FAULT(c, "%s: has %d lines (%s); needed: %d, as many as the network has outputs", path,
-              lines, what, amp_darknet_outputs(c));
+              lines, what, amp_net_outputs(c->k.net));
 }
 
 /* ---- a training ---- */
@@ -395,21 +377,21 @@ static bool check_others(struct amp_darknet_checks *c)
     c->data = c->k.data ? &c->k.data->sections[0] : NULL;
     check_words(c);
     check_weights(c);
-    if (c->k.net) check_inputs(c);
-    if (c->k.net) check_head(c, d->classes);
+    if (c->k.net) amp_darknet_check_net(c);
     if (c->data) amp_darknet_check_data(c);
     if (list) amp_darknet_check_list(c, list, "");
     if (tokens) check_one_a_output(c, tokens, "-tokens");
     if (!strcmp(d->words[0], "tag") && !amp_file_unreadable(d->needs))
         check_one_a_output(c, d->needs, "the names of tags");
+    amp_class_labels_free(&c->labels);
     return !amp_checker_end(&c->k);
 }
 
 bool amp_darknet_check(const struct amp_darknet_line *line)
 {
     static char err[1 << 16];
-    struct amp_darknet_checks c = {.line = line,
-                                   .k = {.infers = true, .err = err, .err_size = sizeof err}};
+    struct amp_darknet_checks c = {
+        .line = line, .k = {.infers = true, .warn = stderr, .err = err, .err_size = sizeof err}};
     bool trains = amp_darknet_takes(&c, AMP_TRAINS);
     check_gpus(&c);
     check_needs(&c);

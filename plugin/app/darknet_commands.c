@@ -21,8 +21,8 @@ int darknet_main(int argc, char **argv);
 /* ---- the table ---- */
 
 /* Letters behind a = say what Darknet reads there: darknet_line.c. */
-#define DETECTOR  "prefix= thresh=F hier=F c=N s=N avg=P gpus=L out= clear fullscreen w=N h=N fps=N"
-#define YOLO      "prefix= thresh=F c=N s=N avg=P"
+#define DETECTOR  "prefix= thresh=U hier=U c=N s=N avg=P gpus=L out= clear fullscreen w=N h=N fps=N"
+#define YOLO      "prefix= thresh=U c=N s=N avg=P"
 #define CLASSIFY  "gpus=L c=N t=N clear"
 #define SEGMENT   "gpus=L c=N clear display"
 #define CHARACTER "file= seed= len=N temp=G srand=I clear tokenized tokens="
@@ -75,7 +75,7 @@ static const struct amp_darknet_command table[] = {
     {{"detector", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", DETECTOR, .takes = NAMES},
     {{"detector", "train"}, "DATA CFG [WEIGHTS]", .options = DETECTOR},
     {{"detector", "map"}, "DATA CFG WEIGHTS", .options = DETECTOR},
-    {{"detect", NULL}, "CFG [WEIGHTS] [IMAGE]", "thresh=F out= fullscreen", .takes = NAMES,
+    {{"detect", NULL}, "CFG [WEIGHTS] [IMAGE]", "thresh=U out= fullscreen", .takes = NAMES,
      .data = "cfg/coco.data", .hint = "`darknet detector test DATA CFG WEIGHTS` takes another"},
     {{"classifier", "train"}, "DATA CFG [WEIGHTS]", CLASSIFY WATCH, .takes = TRAINS},
     {{"classifier", "predict"}, "DATA CFG [WEIGHTS] [IMAGE]", CLASSIFY, .takes = OUTPUTS},
@@ -84,7 +84,7 @@ static const struct amp_darknet_command table[] = {
     {{"classifier", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
      .takes = OUTPUTS | NO_DEFAULT},
     {{"classifier", "gun"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
-     .takes = OUTPUTS | NO_DEFAULT},
+     .takes = OUTPUTS | NO_DEFAULT, .outputs = 19698},
     {{"classifier", "threat"}, "DATA CFG [WEIGHTS] [VIDEO]", CLASSIFY,
      .takes = OUTPUTS | NO_DEFAULT},
     {{"classifier", "test"}, "DATA CFG [WEIGHTS]", CLASSIFY, .takes = TEST},
@@ -148,7 +148,8 @@ static const struct amp_darknet_command table[] = {
      .hint = CIFAR_HINT},
     {{"go", "train"}, "CFG WEIGHTS MOVES", GO SAVES, .takes = TRAINS},
     {{"go", "valid"}, "CFG WEIGHTS MOVES", .options = GO},
-    {{"go", "self"}, "CFG WEIGHTS [CFG] [WEIGHTS]", .options = GO},
+    {{"go", "self"}, "CFG WEIGHTS [CFG] [WEIGHTS]", GO, .needs = "gnugo",
+     .hint = "GNU Go, which counts the points"},
     {{"go", "test"}, "CFG [WEIGHTS]", .options = GO},
     {{"go", "engine"}, "CFG [WEIGHTS]", .options = GO},
     {{"lsd", "traingan"}, "CFG WEIGHTS CFG [WEIGHTS]", LSD SAVES, .takes = GPU_ONLY},
@@ -160,7 +161,7 @@ static const struct amp_darknet_command table[] = {
     {{"lsd", "test"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
     {{"lsd", "color"}, "CFG [WEIGHTS] [IMAGE]", .options = LSD},
     {{"nightmare", NULL}, "CFG WEIGHTS IMAGE LAYER", NIGHTMARE, .takes = STOCK},
-    {{"art", NULL}, "CFG [WEIGHTS]", .options = "c=N"},
+    {{"art", NULL}, "CFG [WEIGHTS]", "c=N", .outputs = 435},
     {{"average", NULL}, "CFG OUT WEIGHTS [WEIGHTS...]", .options = ""},
     {{"rgbgr", NULL}, "CFG WEIGHTS OUT", .options = ""},
     {{"reset", NULL}, "CFG WEIGHTS OUT", .options = ""},
@@ -290,5 +291,6 @@ int amp_command_darknet(int argc, char **argv, int first, int second)
         return 1;
     }
     amp_refuse_bad_images(1);
+    amp_darknet_watch_stdin(l.command);
     return darknet_main(l.argc, l.argv); /* Darknet keeps pointers into it */
 }

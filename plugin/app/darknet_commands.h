@@ -1,8 +1,10 @@
 /* Darknet's own commands: which there are, and what must be there before one of them starts.
  *
- * darknet_commands.c has the table of them, over darknet_checks.c and darknet_data.c, which look at
- * the files, over darknet_line.c, which reads a command line. Darknet itself looks at almost
- * nothing: most of what is refused here ends with a crash there, or with status 0. */
+ * darknet_commands.c has the table of them, over darknet_checks.c, darknet_data.c and
+ * darknet_net.c, which look at files and networks, over darknet_line.c, which reads a command line,
+ * and darknet_stdin.c. Darknet itself looks at almost nothing: most of what is refused here ends
+ * with a crash there, or with status 0.
+ */
 #ifndef AMP_DARKNET_COMMANDS_H
 #define AMP_DARKNET_COMMANDS_H
 
@@ -32,14 +34,15 @@ struct amp_darknet_command {
     const char *words[2]; /* words[1] NULL: the command has one word */
     const char *files;    /* as the usage gives them: "DATA CFG [WEIGHTS]" */
     const char *options;  /* "thresh=F prefix= clear": a = stands behind those with a value, then:
-                           * F a number, G one above 0, I a whole one, N from 0 on, P from 1
-                           * on, L whole ones with commas between them; else a text */
+                           * F a number, G one above 0, U one from 0 to 1, I a whole one, N from 0
+                           * on, P from 1  on, L whole ones with commas between them; else a text */
     unsigned takes;       /* AMP_... */
     const char *needs;    /* fixed files, and folders, which end in a slash */
     const char *hint;     /* what to do where one of those is missing */
     const char *data;     /* the fixed data file; NULL: none */
     int classes;          /* the last layer must be a [detection] of so many; 0: any */
     int least_images;     /* in its list */
+    int outputs;          /* of the network, of which it reads so many; 0: what its group reads */
 };
 
 #define AMP_DARKNET_FILES 16
@@ -74,6 +77,12 @@ const char *amp_darknet_file(const struct amp_darknet_line *, const char *kind);
 
 /* True if it may start; else every fault has been told on stderr. */
 bool amp_darknet_check(const struct amp_darknet_line *);
+
+/* ---- darknet_stdin.c ---- */
+
+/* For a command that reads its standard input: where that is empty the program ends with status 1,
+ * and where `go test`, which would crash there, comes to its end, with 0. */
+void amp_darknet_watch_stdin(const struct amp_darknet_command *);
 
 /* ---- darknet_commands.c ---- */
 

@@ -21,14 +21,6 @@ static const struct amp_layer_desc *last_layer(const struct amp_darknet_checks *
     return &c->k.net->layers[c->k.net->n - 1];
 }
 
-int amp_darknet_outputs(const struct amp_darknet_checks *c)
-{
-    int i = c->k.net->n - 1;
-    while (i > 0 && c->k.net->layers[i].type == AMP_COST)
-        i--;
-    return c->k.net->layers[i].outputs;
-}
-
 /* ---- folders and lists ---- */
 
 void amp_darknet_check_folder(struct amp_darknet_checks *c, const char *folder, const char *why)
@@ -62,6 +54,9 @@ void amp_darknet_check_list(struct amp_darknet_checks *c, const char *path, cons
         FAULT(c, "image list %s: %s%s", path, why, explanation);
     else if (images && images < least)
         FAULT(c, "image list %s: names %d images; allowed: at least %d", path, images, least);
+    else if (c->labels.n)
+        amp_image_list_check(path, AMP_LABELS_WRONG, amp_has_one_label, &c->labels, NULL,
+                             amp_checker_tell, &c->k);
     else
         amp_image_list_check(path, "images without a number of COCO in their names", has_mark,
                              by_coco    ? "_"
@@ -103,7 +98,7 @@ static void check_detector_names(struct amp_darknet_checks *c)
 static void check_output_names(struct amp_darknet_checks *c)
 {
     const char *given = amp_darknet_option(c->line, "-t");
-    int outputs = c->k.net ? amp_darknet_outputs(c) : INT_MAX, top = given ? atoi(given) : 0;
+    int outputs = c->k.net ? amp_net_outputs(c->k.net) : INT_MAX, top = given ? atoi(given) : 0;
     const char *names = amp_cfg_string(c->data, "names", NULL);
     const char *labels = amp_cfg_string(c->data, "labels", "data/labels.list");
     if (!top) top = amp_cfg_int(c->data, "top", 1);
@@ -116,15 +111,20 @@ static void check_output_names(struct amp_darknet_checks *c)
                     "the network has outputs");
 }
 
+/* Darknet reads so many of the outputs. */
+static void check_classes(struct amp_darknet_checks *c, int classes)
+{
+    if (c->k.net && classes > amp_net_outputs(c->k.net))
+        FAULT(c, "%s: classes=%d; allowed: at most %d, the outputs of %s", c->k.data->path, classes,
+              amp_net_outputs(c->k.net), c->k.cfg->path);
+}
+
 static void check_labels(struct amp_darknet_checks *c)
 {
-    int classes = amp_checker_classes(&c->k), outputs = c->k.net ? amp_darknet_outputs(c) : INT_MAX;
+    int classes = amp_checker_classes(&c->k);
     if (!classes) classes = 2;
-    check_lines(c, "labels", amp_cfg_string(c->data, "labels", "data/labels.list"), classes,
-                "`classes` of the data file says");
-    if (classes > outputs)
-        FAULT(c, "%s: classes=%d; allowed: at most %d, the outputs of %s", c->k.data->path, classes,
-              outputs, c->k.cfg->path);
+    if (amp_darknet_takes(c, AMP_LABELS)) amp_checker_labels(&c->k, classes, &c->labels);
+    check_classes(c, classes);
     if (amp_cfg_find(c->data, "leaves") && !strcmp(c->line->command->words[1], "valid"))
         check_lines(c, "leaves", amp_cfg_string(c->data, "leaves", ""), 0, "");
 }
@@ -146,9 +146,12 @@ void amp_darknet_check_data(struct amp_darknet_checks *c)
                                        !strcmp(c->line->command->words[1], "label")
                                    ? "data/train.list"
                                    : "data/test.list";
+    bool reads_classes = !strcmp(c->line->command->words[0], "classifier") &&
+                         (!strcmp(c->line->command->words[1], "fout") ||
+                          !strcmp(c->line->command->words[1], "label"));
     if (amp_darknet_takes(c, AMP_NAMES)) check_detector_names(c);
     if (amp_darknet_takes(c, AMP_OUTPUTS)) check_output_names(c);
-    if (amp_darknet_takes(c, AMP_LABELS)) check_labels(c);
+    if (amp_darknet_takes(c, AMP_LABELS) || reads_classes) check_labels(c);
     if (amp_darknet_takes(c, AMP_RESULTS)) check_results(c);
     if (amp_darknet_takes(c, AMP_VALID))
         amp_darknet_check_list(c, amp_cfg_string(c->data, "valid", "data/train.list"),

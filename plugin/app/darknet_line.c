@@ -84,6 +84,10 @@ static const char *value_fault(char kind, const char *value)
         return is_number(value) ? NULL : "a number";
     case 'G':
         return is_number(value) && strtof(value, NULL) > 0 ? NULL : "a number above 0";
+    case 'U':
+        return is_number(value) && strtod(value, NULL) >= 0 && strtod(value, NULL) <= 1
+                   ? NULL
+                   : "a number from 0 to 1";
     case 'L':
         return are_gpus(value) ? NULL : "whole numbers with commas between them";
     case 'I':
@@ -150,8 +154,8 @@ static int sort_words(struct amp_darknet_line *l, char **all, int argc, int firs
     return 0;
 }
 
-/* Gives each file its kind. -1: there are too few. A last kind with dots stands for all that
- * follow. */
+/* Gives each file its kind. -1: there are too few, or too many, which is told. A last kind with
+ * dots stands for all that follow. */
 static int name_kinds(struct amp_darknet_line *l)
 {
     static char text[200]; /* of one command line per process; the kinds point into it */
@@ -167,8 +171,9 @@ static int name_kinds(struct amp_darknet_line *l)
             if (n < l->n) l->kind[n] = word;
         } while (++n < l->n && many);
     }
-    if (n < l->n) l->n = n; /* Darknet looks at no further word */
-    return 0;
+    if (n >= l->n) return 0;
+    fprintf(stderr, "error: \"%s\" is a word too many\n", l->file[n]);
+    return -1;
 }
 
 int amp_darknet_read(struct amp_darknet_line *l, int argc, char **argv, int first, int second)

@@ -63,7 +63,7 @@ static bool load_jpeg(struct loader *l)
     struct amp_placement p = place_in(l->net, l->fit, pixels->w, pixels->h);
     l->image.original = (image){.w = pixels->w, .h = pixels->h, .c = 3};
     l->image.resized = make_image(l->net->w, l->net->h, 3);
-    amp_image_tell_if_cut(l->path);
+    amp_image_tell_damage(l->path, l->memory.damage);
     if (amp_place(pixels, &p, l->image.resized.data)) return true;
     free_image(l->image.resized);
     return false;

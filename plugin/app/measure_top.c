@@ -15,7 +15,7 @@
 
 #include "plugin/core/read/cfg.h"
 #include "plugin/core/read/lines.h"
-#include "plugin/input/truth_files.h"
+#include "plugin/input/class_labels.h"
 
 enum { TOP = 5 };
 

@@ -353,6 +353,11 @@ AMP_INTERPOSE(void, make_window, (char *name, int w, int h, int fullscreen))
     amp_window_make(name, w, h, fullscreen);
 }
 
+AMP_INTERPOSE(void, save_image, (image p, const char *name))
+{
+    amp_window_save(p, name);
+}
+
 AMP_INTERPOSE(int, show_image, (image p, const char *name, int ms))
 {
     return amp_window_show(p, name, ms);

@@ -57,6 +57,7 @@
     X(parse_network_cfg)                                                                           \
     X(rand_normal)                                                                                 \
     X(resize_network)                                                                              \
+    X(save_image)                                                                                  \
     X(save_weights)                                                                                \
     X(show_image)                                                                                  \
     X(train_network)                                                                               \

@@ -1,15 +1,19 @@
-/* Decides what becomes of windows and videos that cannot be opened. It must not know what is shown.
- */
+/* Decides what becomes of windows and videos that cannot be opened, and of images that cannot be
+ * written. It must not know what is shown. */
 #include "windows.h"
 
+#include "amp.h"
 #include "fail.h"
 #include "interposed.h"
 #include "plugin/attach/feed/images.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 /* Declared for OPENCV only. */
 void *open_video_stream(const char *file, int camera, int w, int h, int fps);
@@ -30,27 +34,48 @@ static bool has_opencv(void)
 #endif
 
 /* A Qt platform chosen by the user (offscreen, vnc) counts as a display. */
-static bool has_display(void)
+int amp_has_display(void)
 {
     const char *names[] = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"};
     for (int i = 0; i < 3; i++) {
         const char *value = getenv(names[i]);
-        if (value && *value) return true;
+        if (value && *value) return 1;
     }
-    return false;
+    return 0;
 }
 
 void amp_window_make(char *name, int w, int h, int fullscreen)
 {
-    if (has_display())
+    if (amp_has_display())
         AMP_REAL(make_window)(name, w, h, fullscreen);
     else
         fprintf(stderr, "darknet-amp: no display, window \"%s\" is not shown\n", name);
 }
 
+/* Darknet's own prints that it failed, and goes on. A full disk leaves an empty file. */
+void amp_window_save(image p, const char *name)
+{
+    enum { ROOM = 256 }; /* of Darknet's buffer for the name */
+    char path[PATH_MAX], message[PATH_MAX + 200];
+    struct stat written;
+    if (!amp_images_are_refused()) {
+        AMP_REAL(save_image)(p, name);
+        return;
+    }
+    int length = snprintf(path, sizeof path, "%s.jpg", name);
+    FILE *file = length < ROOM ? fopen(path, "ab") : NULL;
+    int why = file ? 0 : length < ROOM ? errno : ENAMETOOLONG;
+    if (file) fclose(file);
+    if (file) AMP_REAL(save_image)(p, name);
+    if (file && (stat(path, &written) || !written.st_size)) why = ENOSPC;
+    if (!why) return;
+    snprintf(message, sizeof message, "image \"%s\" cannot be written: %s", path, strerror(why));
+    amp_fail(message);
+}
+
 int amp_window_show(image p, const char *name, int ms)
 {
-    if (has_opencv() && !has_display()) return -1;
+    if (has_opencv() && !amp_has_display()) return -1;
     return AMP_REAL(show_image)(p, name, ms);
 }
 

@@ -81,9 +81,12 @@ static int orientation_of(const struct jpeg_decompress_struct *jpeg)
 
 /* ---- decoding ---- */
 
+_Static_assert(AMP_JPEG_DAMAGE >= JMSG_LENGTH_MAX, "room for libjpeg's messages");
+
 struct failure {
     struct jpeg_error_mgr manager; /* first: libjpeg gives back its address */
     jmp_buf back;
+    char *damage;
 };
 
 static void fail(j_common_ptr jpeg)
@@ -91,10 +94,10 @@ static void fail(j_common_ptr jpeg)
     longjmp(((struct failure *)jpeg->err)->back, 1);
 }
 
-/* libjpeg warns of damage that it can live with; who loads the file looks for that and names it. */
-static void say_nothing(j_common_ptr jpeg)
+/* libjpeg warns of damage that it can live with; who loads the file names it. */
+static void note_damage(j_common_ptr jpeg)
 {
-    (void)jpeg;
+    jpeg->err->format_message(jpeg, ((struct failure *)jpeg->err)->damage);
 }
 
 int amp_jpeg_reduction(int w, int h, int least)
@@ -148,7 +151,9 @@ const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes, int 
     if (bytes < 3 || memcmp(file, "\xff\xd8\xff", 3) != 0) return NULL;
     jpeg.err = jpeg_std_error(&failure.manager);
     failure.manager.error_exit = fail;
-    failure.manager.output_message = say_nothing;
+    failure.manager.output_message = note_damage;
+    failure.damage = memory->damage;
+    *memory->damage = '\0';
     if (setjmp(failure.back)) {
         jpeg_destroy_decompress(&jpeg);
         return NULL;

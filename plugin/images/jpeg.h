@@ -22,6 +22,8 @@ struct amp_pixels {
 /* Gives it this size, with bytes of no meaning. False: no memory. */
 bool amp_pixels_resize(struct amp_pixels *, int w, int h);
 
+enum { AMP_JPEG_DAMAGE = 200 };
+
 /* Memory that one thread at a time decodes in; zeroed = none yet. It grows as images need it. */
 struct amp_jpeg_memory {
     uint8_t *file;
@@ -29,6 +31,7 @@ struct amp_jpeg_memory {
     struct amp_pixels pixels;
     uint8_t *row; /* of a file that is not upright */
     size_t row_capacity;
+    char damage[AMP_JPEG_DAMAGE]; /* of the file decoded last, as libjpeg puts it; "": none */
 };
 
 /* least: 0, or what width and height need not exceed: the image is decoded at 1/2, 1/4 or 1/8 of
@@ -48,6 +51,11 @@ const struct amp_pixels *amp_jpeg_read(const char *path, int least, struct amp_j
 
 /* True of a JPEG that has no end marker: decoders fill the part that is missing with grey. */
 bool amp_jpeg_ends_early(const char *path);
+
+/* What libjpeg says from now on of files that this thread decodes, OpenCV's calls included, is
+ * written to `damage`, of AMP_JPEG_DAMAGE; NULL: it is printed, without the file's name, as by
+ * libjpeg. */
+void amp_jpeg_keep_damage(char *damage);
 
 void amp_jpeg_free(struct amp_jpeg_memory *);
 

@@ -52,6 +52,9 @@ AMP_API void amp_weights_written(struct network *net);
  * file at which Darknet ends the program ends it with status 1 and the reason, in place of 0. */
 AMP_API void amp_refuse_bad_images(int on);
 
+/* Whether windows can be shown: the environment names a display. */
+AMP_API int amp_has_display(void);
+
 /* Some of Darknet's trainers save to a folder of its author, /home/pjreddie/backup/. What they save
  * there is saved in this folder instead, and signals save there too. */
 AMP_API void amp_save_to(const char *folder);

@@ -116,9 +116,10 @@ typedef void amp_load_function(enum amp_load_part done, void *user);
 AMP_API int amp_load_image(const struct load_args *, int reduces, amp_load_function *done,
                            void *user);
 
-/* Names a JPEG that is cut off, once in a run. Whoever loads images through Darknet need not ask:
- * the plugin does, where bad images are refused. */
-AMP_API void amp_image_tell_if_cut(const char *path);
+/* Names a JPEG that is cut off, or of which libjpeg said something ("": nothing), once in a run.
+ * Whoever loads images through Darknet need not ask: the plugin does, where bad images are refused.
+ */
+AMP_API void amp_image_tell_damage(const char *path, const char *said);
 
 struct ampk_backend;
 

@@ -46,6 +46,9 @@ void amp_checker_weights(struct amp_checker *k, const char *path, bool clear)
         amp_checker_tell(k, err);
         return;
     }
+    /* With mixed precision what is loaded is looked at, and the layer named. */
+    if (!k->options.mixed_precision && amp_weights_check_numbers(path, err, sizeof err))
+        amp_checker_tell(k, err);
     if (info.layers_found < info.layers && k->progress)
         fprintf(k->progress,
                 "weights file %s ends before layer %d: %d of %d layers with weights are loaded, "

@@ -103,6 +103,18 @@ static void check_named_files(const struct checker *k, int layer)
     }
 }
 
+/* Of a single value the softmax is 1, whatever the image. */
+static void check_softmax(const struct checker *k, int layer)
+{
+    const struct amp_layer_desc *l = &k->net->layers[layer];
+    if (l->type != AMP_SOFTMAX || l->loss.tree || l->noloss || l->inputs != l->loss.groups) return;
+    fault(k, l->line,
+          "%s of %d numbers with groups=%d: each group is a single number, of which softmax makes "
+          "1: nothing would be learned; %s",
+          l->type_name, l->inputs, l->loss.groups,
+          l->inputs > 1 ? "leave groups out" : "of one class, use [logistic], or add a second");
+}
+
 /* Darknet loads truths in the shape that the last layer wants, and gives them to every loss. */
 static void check_truths(const struct checker *k, int layer)
 {
@@ -305,9 +317,11 @@ void amp_train_any_check(const struct amp_cfg_file *cfg, const struct amp_net_de
                          bool on_gpu, amp_tell *tell, void *context)
 {
     struct checker k = {cfg, net, tell, context};
-    for (int i = 0; i < net->n; i++)
+    for (int i = 0; i < net->n; i++) {
+        check_softmax(&k, i);
         if (amp_layer_is_head(&net->layers[i]) || net->layers[i].type == AMP_SOFTMAX)
             check_named_files(&k, i);
+    }
     if (!mixed) amp_train_stock_check(cfg, net, on_gpu, tell, context);
 }
 

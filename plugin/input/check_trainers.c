@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "checker.h"
+#include "class_labels.h"
 #include "plugin/core/read/lines.h"
 #include "plugin/core/read/named_files.h"
 #include "train_list.h"
@@ -37,27 +38,11 @@ struct trainer {
 struct check {
     struct amp_checker k;
     const struct trainer *t;
+    const char *command; /* of its group */
     const struct amp_trainer_inputs *in;
     int classes, div; /* div: of the network's width to that of its last image */
-    char **labels;
-    int n_labels;
+    struct amp_class_labels labels;
 };
-
-/* ---- what an image must have ---- */
-
-/* Darknet looks for each label anywhere in the image's path. With one class none may be there. */
-static bool has_one_label(void *context, const char *image, char *why, size_t size)
-{
-    const struct check *c = context;
-    int first = amp_class_of_path(image, c->labels, c->n_labels, 0);
-    int second = first < 0 ? -1 : amp_class_of_path(image, c->labels, c->n_labels, first + 1);
-    if (second >= 0)
-        snprintf(why, size, "%s: holds two labels, \"%s\" (line %d) and \"%s\" (line %d)", image,
-                 c->labels[first], first + 1, c->labels[second], second + 1);
-    else
-        snprintf(why, size, "%s: holds no label", image);
-    return second < 0 && (first >= 0 || c->n_labels == 1);
-}
 
 /* ---- how many truths are loaded for an image ---- */
 
@@ -88,9 +73,7 @@ static int room_for_truths(const struct amp_net_desc *net)
 {
     const struct amp_layer_desc *l = &net->layers[net->n - 1];
     if (amp_layer_is_head(l) || l->type == AMP_ISEG) return truths_of(l);
-    while (l > net->layers && l->type == AMP_COST)
-        l--;
-    return l->outputs;
+    return amp_net_outputs(net);
 }
 
 static int as_outputs(struct check *c)
@@ -111,10 +94,10 @@ static int find_div(struct check *c)
     int div = l ? net->w / l->out_w : 0;
     if (div && l->out_w * div == net->w && l->out_h * div == net->h) return div;
     amp_checker_fault(&c->k,
-                      "%s: the network reads %dx%d and makes %dx%d; %s train needs an image whose "
+                      "%s: the network reads %dx%d and makes %dx%d; %s %s needs an image whose "
                       "sides are the network's, divided by one whole number",
                       c->k.cfg->path, net->w, net->h, l ? l->out_w : 0, l ? l->out_h : 0,
-                      c->t->name);
+                      c->t->name, c->command);
     return 0;
 }
 
@@ -187,15 +170,11 @@ static int of_text(struct check *c)
 /* ---- the trainers ---- */
 
 #define MASK_FAULTS "images whose masks cannot be read"
-#define LABEL_FAULTS                                                                               \
-    "images without exactly one line of labels= in their paths (give labels what stands around "   \
-    "them, as /cat/ or _cat.)"
-#define TAG_FAULTS "images with faulty tags"
+#define TAG_FAULTS  "images with faulty tags"
 
 static const struct trainer trainers[] = {
-    {"classifier", true, 2, "data/train.list", true, true, NULL, as_classes, has_one_label,
-     "images without exactly one label in their paths, where Darknet looks for the lines of "
-     "labels="},
+    {"classifier", true, 2, "data/train.list", true, true, NULL, as_classes, amp_has_one_label,
+     AMP_LABELS_WRONG},
     {"regressor", true, 1, "data/train.list", true, true, NULL, as_classes, amp_truths_are_values,
      "images whose values cannot be read"},
     {"segmenter", true, 0, "data/train.list", false, true, NULL, of_segments, amp_truths_are_masks,
@@ -236,15 +215,16 @@ static void check_inputs(struct check *c)
                                 : net->w * net->h * 3;
     if (!c->t->inputs && net->c != 3)
         amp_checker_fault(&c->k,
-                          "%s:%d: channels=%d; allowed: 3, what %s train loads (a grey image is "
+                          "%s:%d: channels=%d; allowed: 3, what %s %s loads (a grey image is "
                           "loaded as three equal channels)",
-                          c->k.cfg->path, amp_cfg_line(s, "channels"), net->c, c->t->name);
+                          c->k.cfg->path, amp_cfg_line(s, "channels"), net->c, c->t->name,
+                          c->command);
     else if (c->t->square && net->h != net->w)
         amp_checker_fault(&c->k, "%s:%d: height=%d; allowed: %d: %s train loads squares of `width`",
                           c->k.cfg->path, amp_cfg_line(s, "height"), net->h, net->w, c->t->name);
     else if (net->inputs != loaded)
-        amp_checker_fault(&c->k, "%s: the network reads %d numbers for an image; %s train loads %d",
-                          c->k.cfg->path, net->inputs, c->t->name, loaded);
+        amp_checker_fault(&c->k, "%s: the network reads %d numbers for an image; %s %s loads %d",
+                          c->k.cfg->path, net->inputs, c->t->name, c->command, loaded);
 }
 
 static void tell_truths(struct check *c, const struct amp_layer_desc *l, int takes, int loaded)
@@ -257,6 +237,19 @@ static void tell_truths(struct check *c, const struct amp_layer_desc *l, int tak
         "%s:%d: %s takes %d truths for an image; %s train loads %d%s: its outputs must "
         "be as many",
         c->k.cfg->path, l->line, l->type_name, takes, c->t->name, loaded, of);
+}
+
+/* Of a network that is not trained a loss may be missing. */
+static void check_outputs(struct check *c, int needed)
+{
+    const struct amp_net_desc *net = c->k.net;
+    const struct amp_layer_desc *last = &net->layers[net->n - 1];
+    if (room_for_truths(net) != needed)
+        amp_checker_fault(&c->k,
+                          "%s:%d: the network ends with %s and gives %d numbers for an image; %s "
+                          "%s reads %d",
+                          c->k.cfg->path, last->line, last->type_name, amp_net_outputs(net),
+                          c->t->name, c->command, needed);
 }
 
 /* One fault is enough: the others follow from it. Truths that the network makes itself (truth=1)
@@ -284,6 +277,20 @@ static void check_truths(struct check *c, int loaded)
                           c->k.cfg->path);
 }
 
+/* Darknet divides by these, and trains on black images. */
+static void check_cuts(struct check *c)
+{
+    static const char *const keys[] = {"aspect",    "min_crop",   "max_crop", "min_ratio",
+                                       "max_ratio", "saturation", "exposure"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const struct amp_cfg_entry *e = amp_cfg_find(c->k.cfg->sections, keys[i]);
+        const struct amp_key_row *row = amp_key_find(keys[i], AMP_NETWORK);
+        if (e && !amp_key_allows(row, strtod(e->value, NULL)))
+            amp_checker_fault(&c->k, "%s:%d: %s=%s; allowed: %s: the images would be black",
+                              c->k.cfg->path, e->line, e->key, e->value, row->allowed);
+    }
+}
+
 static void check_counts(struct check *c)
 {
     const struct amp_net_desc *net = c->k.net;
@@ -305,61 +312,13 @@ static void check_net(struct check *c)
     amp_train_any_check(c->k.cfg, c->k.net, c->k.options.mixed_precision, c->in->on_gpu,
                         amp_checker_tell, &c->k);
     check_inputs(c);
+    if (c->t->list) check_cuts(c);
     check_counts(c);
     int truths = c->t->truths(c);
     if (truths) check_truths(c, truths);
 }
 
 /* ---- labels ---- */
-
-/* Line by line, to the newline, as Darknet reads them. */
-static void read_labels(struct check *c, const char *path)
-{
-    char *line = NULL;
-    const char *why;
-    size_t size = 0;
-    ssize_t length;
-    FILE *file = amp_text_open(path, &why);
-    c->labels = calloc((size_t)c->classes + 1, sizeof *c->labels);
-    while (file && c->labels && c->n_labels < c->classes &&
-           (length = getline(&line, &size, file)) >= 0) {
-        if (length && line[length - 1] == '\n') line[--length] = '\0';
-        if (!length || strchr(" \t\r", line[length - 1]))
-            amp_checker_fault(&c->k,
-                              "%s:%d: a label %s: Darknet looks for all of it in an image's path",
-                              path, c->n_labels + 1,
-                              length ? "that ends in a blank or carriage return" : "that is empty");
-        c->labels[c->n_labels++] = line;
-        line = NULL;
-    }
-    free(line);
-    if (file) fclose(file);
-}
-
-static void free_labels(struct check *c)
-{
-    for (int i = 0; i < c->n_labels; i++)
-        free(c->labels[i]);
-    free(c->labels);
-}
-
-/* Darknet reads as many labels as there are classes, whether they are there or not. */
-static void check_labels(struct check *c)
-{
-    const char *path = amp_cfg_string(&c->k.data->sections[0], "labels", "data/labels.list");
-    const char *why;
-    int lines = amp_checker_count_lines(path, &why);
-    if (lines < 0)
-        amp_checker_fault(&c->k, "labels file %s: %s%s", path, why,
-                          amp_checker_explain(c->k.data, "labels"));
-    else if (lines != c->classes)
-        amp_checker_fault(&c->k,
-                          "labels file %s: has %d labels; needed: %d, as many as `classes` of the "
-                          "data file says (Darknet's default is 2)",
-                          path, lines, c->classes);
-    else
-        read_labels(c, path);
-}
 
 static void check_tree(struct check *c)
 {
@@ -403,7 +362,7 @@ static bool has_list(struct check *c, const char *key, const char *path)
 /* Not where a fault above leaves no labels or classes to look for. */
 static bool can_apply_rule(const struct check *c)
 {
-    return c->t->rule && (c->t->rule == has_one_label ? c->n_labels : c->classes) > 0;
+    return c->t->rule && (c->t->rule == amp_has_one_label ? c->labels.n : c->classes) > 0;
 }
 
 /* Which boxes count follows other rules here than those of detector train, so nothing is said of
@@ -419,14 +378,26 @@ static void check_boxes(struct check *c, const char *path)
 static void check_images(struct check *c)
 {
     const char *path = c->t->list;
+    struct amp_truth_rule rule = {.classes = c->classes,
+                                  .room = c->t->truths == of_instances ? INSTANCES : 0};
     if (c->t->data) path = amp_cfg_string(&c->k.data->sections[0], "train", path);
     if (!has_list(c, "train", path)) return;
     if (c->t->truths == of_grid)
         check_boxes(c, path);
     else
         amp_image_list_check(path, c->t->faults, can_apply_rule(c) ? c->t->rule : has_nothing,
-                             c->t->rule == has_one_label ? (void *)c : &c->classes, c->k.progress,
-                             amp_checker_tell, &c->k);
+                             c->t->rule == amp_has_one_label ? (void *)&c->labels : &rule,
+                             c->k.progress, amp_checker_tell, &c->k);
+    if (c->t->rule == amp_truths_are_tags && !c->k.failed && !rule.files)
+        amp_checker_fault(&c->k,
+                          "%s: none of its images has a file of tags (images becomes labels, .jpg "
+                          "becomes .txt): nothing would be learned",
+                          path);
+    if (rule.beyond && c->k.warn)
+        fprintf(c->k.warn,
+                "warning: %s: %zu images have more than %d objects: the others, %zu in all, are "
+                "not trained\n",
+                path, rule.beyond, rule.room, rule.beyond_objects);
 }
 
 /* What -topk needs: of the data file, images with one class each. */
@@ -437,46 +408,8 @@ static void check_measured(struct check *c)
         amp_checker_fault(&c->k, "%s: tag=1: -topk needs images with one class each; leave it out",
                           c->k.data->path);
     else if (has_list(c, "valid", path))
-        amp_image_list_check(path, c->t->faults, can_apply_rule(c) ? c->t->rule : has_nothing, c,
-                             c->k.progress, amp_checker_tell, &c->k);
-}
-
-/* ---- texts ---- */
-
-/* The largest byte, or the largest token and the smallest; *count: how many there are. */
-static void read_text(FILE *file, bool tokenized, long *least, long *most, size_t *count)
-{
-    long x;
-    *least = LONG_MAX;
-    *most = *count = 0;
-    while (tokenized ? fscanf(file, "%ld", &x) == 1 : (x = getc(file)) != EOF && x) {
-        *least = x < *least ? x : *least;
-        *most = x > *most ? x : *most;
-        ++*count;
-    }
-}
-
-static void check_text(struct check *c)
-{
-    long least, most;
-    size_t count;
-    const char *path = c->in->text, *why = amp_file_unreadable(path);
-    FILE *file = why ? NULL : fopen(path, "r");
-    if (!file) {
-        amp_checker_fault(&c->k, "%s: %s%s", path, why ? why : strerror(errno),
-                          strcmp(c->t->name, "rnn") ? "" : " (-file TEXT names the text)");
-        return;
-    }
-    read_text(file, c->in->tokenized, &least, &most, &count);
-    fclose(file);
-    if (!count)
-        amp_checker_fault(&c->k, "%s: holds %s", path,
-                          c->in->tokenized ? "no number: a text for -tokenized is whole numbers"
-                                           : "no text");
-    else if (!strcmp(c->t->name, "rnn") && c->k.net && (most >= c->k.net->inputs || least < 0))
-        amp_checker_fault(&c->k, "%s: holds %s %ld; inputs=%d of %s allows 0 to %d", path,
-                          c->in->tokenized ? "token" : "byte", least < 0 ? least : most,
-                          c->k.net->inputs, c->k.cfg->path, c->k.net->inputs - 1);
+        amp_image_list_check(path, c->t->faults, can_apply_rule(c) ? c->t->rule : has_nothing,
+                             &c->labels, c->k.progress, amp_checker_tell, &c->k);
 }
 
 /* ---- all ---- */
@@ -492,7 +425,7 @@ static void check_data(struct check *c)
         if (amp_cfg_int(&c->k.data->sections[0], "tag", 0))
             c->t = &tagged;
         else
-            check_labels(c);
+            amp_checker_labels(&c->k, c->classes, &c->labels);
         check_tree(c);
     }
     amp_checker_folder(&c->k, amp_cfg_string(&c->k.data->sections[0], "backup", "/backup/"),
@@ -504,15 +437,31 @@ int amp_check_trainer_inputs(const char *trainer, const struct amp_trainer_input
 {
     struct check c = {.k = {.progress = progress, .warn = warn, .err = err, .err_size = err_size},
                       .t = find(trainer),
+                      .command = "train",
                       .in = in};
     amp_checker_read(&c.k, c.t->data ? in->data : NULL, in->cfg);
     if (c.k.data) check_data(&c);
     if (!c.t->data) amp_checker_folder(&c.k, in->folder, " (-backup DIR names another folder)");
     if (c.k.net) check_net(&c);
     if (in->weights && *in->weights) amp_checker_weights(&c.k, in->weights, in->clear);
-    if (in->text) check_text(&c);
+    if (in->text && !strcmp(trainer, "rnn")) amp_checker_text(&c.k, in->text, in->tokenized);
+    if (in->text && strcmp(trainer, "rnn")) amp_checker_moves(&c.k, in->text);
     if (c.t->list && (c.k.data || !c.t->data)) check_images(&c);
     if (in->measures && c.k.data) check_measured(&c);
-    free_labels(&c);
+    amp_class_labels_free(&c.labels);
     return amp_checker_end(&c.k);
+}
+
+void amp_checker_fits_trainer(struct amp_checker *k, const char *trainer, const char *command)
+{
+    enum { WAYS_TO_TURN = 8 };
+    struct check c = {.k = *k, .t = find(trainer), .command = command};
+    check_inputs(&c);
+    int truths = c.t->truths(&c);
+    if (truths) check_outputs(&c, truths);
+    if (!strcmp(command, "self") && k->net->batch > WAYS_TO_TURN)
+        amp_checker_fault(
+            &c.k, "%s:%d: %d images in a pass; go self has %d, the ways to turn a board",
+            k->cfg->path, amp_cfg_line(k->cfg->sections, "batch"), k->net->batch, WAYS_TO_TURN);
+    *k = c.k;
 }

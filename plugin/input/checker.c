@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "plugin/core/read/cfg_checks.h"
 #include "plugin/core/read/lines.h"
 #include "plugin/core/read/text.h"
 
@@ -163,6 +164,20 @@ static void check_log(struct amp_checker *k)
                           amp_cfg_line(k->cfg->sections, "amp_log"), path, folder, strerror(errno));
 }
 
+/* What is an error with mixed_precision=1, of which the first is told, and keys that are given
+ * twice. */
+static void warn_of_values(struct amp_checker *k)
+{
+    char err[2 * PATH_MAX] = "", notes[4 * PATH_MAX] = "", *state;
+    struct amp_complaints c = {k->cfg, NULL, 0, err, sizeof err};
+    if (amp_cfg_values_check_training(&c)) fprintf(k->warn, "warning: %s\n", err);
+    c.notes = notes;
+    c.notes_size = sizeof notes;
+    amp_cfg_note_doubles(&c);
+    for (char *line = strtok_r(notes, "\n", &state); line; line = strtok_r(NULL, "\n", &state))
+        fprintf(k->warn, "warning: %s\n", line);
+}
+
 static void read_cfg(struct amp_checker *k, const char *path)
 {
     char err[2 * PATH_MAX];
@@ -175,6 +190,7 @@ static void read_cfg(struct amp_checker *k, const char *path)
     /* At the cfg's own size; check_train_net.c tries the sizes of random=1. */
     k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
     if (!k->net || amp_net_check_dialect(k->cfg, k->net, err, sizeof err)) amp_checker_tell(k, err);
+    if (k->net && !k->infers && k->warn && !k->options.mixed_precision) warn_of_values(k);
 }
 
 /* ---- classes ---- */

@@ -1,8 +1,8 @@
 /* For the files of this folder that check the inputs of a training: what one check collects, and
  * the parts that all trainers have.
  *
- * check_train_inputs.c (the detector) and check_trainers.c (all others) over checker.c and
- * check_saves.c. */
+ * check_train_inputs.c (the detector) and check_trainers.c (all others) over checker.c,
+ * check_saves.c and check_texts.c. */
 #ifndef AMP_CHECKER_H
 #define AMP_CHECKER_H
 
@@ -50,6 +50,19 @@ int amp_checker_count_lines(const char *path, const char **why);
 
 /* Frees what was read. 0, or -1 if there was a fault. */
 int amp_checker_end(struct amp_checker *);
+
+/* ---- check_trainers.c ---- */
+
+/* Whether a command of a trainer's group, as `go test`, can run the network: it must take as many
+ * inputs, and have as many outputs, as those that the trainer trains. */
+void amp_checker_fits_trainer(struct amp_checker *, const char *trainer, const char *command);
+
+/* ---- check_texts.c ---- */
+
+/* The text that rnn trains on, of bytes or of whole numbers. */
+void amp_checker_text(struct amp_checker *, const char *path, bool tokenized);
+/* The moves of go. */
+void amp_checker_moves(struct amp_checker *, const char *path);
 
 /* ---- check_saves.c ---- */
 

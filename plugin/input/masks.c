@@ -107,10 +107,10 @@ static bool check_runs(const struct reader *r, uint64_t pixels)
 
 /* ---- all ---- */
 
-bool amp_masks_check(FILE *file, int classes, uint64_t pixels, char *why, size_t size)
+bool amp_masks_check(FILE *file, int classes, uint64_t pixels, int *objects, char *why, size_t size)
 {
     struct reader r = {.file = file, .next_line = 1, .next_column = 1, .why = why, .size = size};
-    while (read_word(&r)) {
+    for (*objects = 0; read_word(&r); ++*objects) {
         if (!check_class(&r, classes)) return false;
         if (!read_word(&r)) return fault(&r, 0, "a class without runs: not `class run,run,...`");
         if (!check_runs(&r, pixels)) return false;

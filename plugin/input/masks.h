@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 /* True if the text is right: classes from 0 to classes - 1, and runs of at most `pixels` in all
- * (UINT64_MAX: the image's size is not known). Else why says where the first fault is, and what is
- * allowed. */
-bool amp_masks_check(FILE *, int classes, uint64_t pixels, char *why, size_t size);
+ * (UINT64_MAX: the image's size is not known); *objects says how many. Else why says where the
+ * first fault is, and what is allowed. */
+bool amp_masks_check(FILE *, int classes, uint64_t pixels, int *objects, char *why, size_t size);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include "image_files.h"
 #include "labels.h"
-#include "truth_files.h"
+#include "class_labels.h"
 #include "plugin/core/files/file.h"
 #include "plugin/core/read/text.h"
 

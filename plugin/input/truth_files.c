@@ -1,5 +1,5 @@
 /* Decides whether the file of an image's truths is what one of Darknet's trainers can load: tags,
- * values or masks; and which class a path tells. It must not know which trainer that is
+ * values or masks. It must not know which trainer that is
  * (check_trainers.c), and boxes are labels.c's. */
 #define _GNU_SOURCE
 #include "truth_files.h"
@@ -15,15 +15,6 @@
 #include "masks.h"
 #include "plugin/core/read/label_path.h"
 #include "plugin/core/read/lines.h"
-
-/* ---- a class ---- */
-
-int amp_class_of_path(const char *image, char *const *labels, int n, int from)
-{
-    for (int i = from; i < n; i++)
-        if (strstr(image, labels[i])) return i;
-    return -1;
-}
 
 /* ---- where the file is ---- */
 
@@ -43,12 +34,12 @@ static const struct replacement of_values[] = {
     {".png", ".txt"},     {".tif", ".txt"},         {0}};
 
 /* Opens it. NULL with the reason in why. */
-static FILE *open_truths(const char *image, const struct replacement *rule, char *why, size_t size)
+static FILE *open_truths(const char *image, const struct replacement *names, char *why, size_t size)
 {
     char path[AMP_LABEL_PATH_MAX];
     errno = 0;
     snprintf(path, sizeof path, "%s", image);
-    for (const struct replacement *r = rule; r->from; r++)
+    for (const struct replacement *r = names; r->from; r++)
         if (amp_replace_first(path, sizeof path, r->from, r->to)) {
             snprintf(why, size, "%.80s...: the path of its truths is too long", image);
             return NULL;
@@ -72,15 +63,16 @@ static bool refuse(FILE *file, char *why, size_t size, const char *text)
 /* An image without such a file has no tags. */
 bool amp_truths_are_tags(void *context, const char *image, char *why, size_t size)
 {
-    const int *classes = context;
+    struct amp_truth_rule *rule = context;
     char text[100], word[41], *end;
     FILE *file = open_truths(image, of_tags, why, size);
     if (!file) return errno == ENOENT;
+    rule->files++;
     while (fscanf(file, "%40s", word) == 1) { /* Darknet stops at what is no number */
         long tag = strtol(word, &end, 10);
         snprintf(text, sizeof text, "tag %s; allowed: whole numbers from 0 to %d", word,
-                 *classes - 1);
-        if (*end || tag < 0 || tag >= *classes) return refuse(file, why, size, text);
+                 rule->classes - 1);
+        if (*end || tag < 0 || tag >= rule->classes) return refuse(file, why, size, text);
     }
     fclose(file);
     return true;
@@ -88,7 +80,7 @@ bool amp_truths_are_tags(void *context, const char *image, char *why, size_t siz
 
 bool amp_truths_are_values(void *context, const char *image, char *why, size_t size)
 {
-    const int *classes = context;
+    struct amp_truth_rule *rule = context;
     char text[100], word[41], *end;
     int n = 0;
     FILE *file = open_truths(image, of_values, why, size);
@@ -99,8 +91,9 @@ bool amp_truths_are_values(void *context, const char *image, char *why, size_t s
                  word);
         if (*end || !isfinite(value)) return refuse(file, why, size, text);
     }
-    snprintf(text, sizeof text, "holds %d numbers; needed: %d, as many as classes", n, *classes);
-    if (n != *classes) return refuse(file, why, size, text);
+    snprintf(text, sizeof text, "holds %d numbers; needed: %d, as many as classes", n,
+             rule->classes);
+    if (n != rule->classes) return refuse(file, why, size, text);
     fclose(file);
     return true;
 }
@@ -108,9 +101,9 @@ bool amp_truths_are_values(void *context, const char *image, char *why, size_t s
 /* Darknet draws the runs into an image of this one's size. */
 bool amp_truths_are_masks(void *context, const char *image, char *why, size_t size)
 {
-    const int *classes = context;
+    struct amp_truth_rule *rule = context;
     char text[300];
-    int w, h;
+    int w, h, objects;
     FILE *file = open_truths(image, of_masks, why, size);
     if (!file) return false;
     if (amp_image_file_fault(image)) { /* told of the image itself */
@@ -121,8 +114,13 @@ bool amp_truths_are_masks(void *context, const char *image, char *why, size_t si
         return refuse(file, why, size,
                       "masks of an image that is neither JPEG nor PNG cannot be compared with its "
                       "size, and Darknet writes beyond its end: convert the image");
-    if (!amp_masks_check(file, *classes, (uint64_t)w * (uint64_t)h, text, sizeof text))
+    if (!amp_masks_check(file, rule->classes, (uint64_t)w * (uint64_t)h, &objects, text,
+                         sizeof text))
         return refuse(file, why, size, text);
     fclose(file);
+    if (rule->room && objects > rule->room) {
+        rule->beyond++;
+        rule->beyond_objects += (size_t)(objects - rule->room);
+    }
     return true;
 }

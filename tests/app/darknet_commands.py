@@ -44,6 +44,22 @@ activation=linear
 
 [cost]
 """
+GO = """[net]
+batch=1
+width=19
+height=19
+channels=3
+
+[convolutional]
+filters=1
+
+[reorg]
+extra=2
+
+[softmax]
+"""
+RNN = "[net]\nbatch=1\ninputs=256\n\n[connected]\noutput=256\nactivation=linear\n\n[softmax]\n"
+MOVE = b"10\x03\x0f" + bytes(92)
 # First words of Darknet's main (examples/darknet.c) that stand for several commands.
 GROUPS = ("detector", "classifier", "regressor", "segmenter", "isegmenter", "yolo", "coco", "rnn", "tag", "super",
           "cifar", "go", "lsd")
@@ -51,11 +67,12 @@ ALONE = ("detect", "classify", "nightmare", "art", "average", "rgbgr", "reset", 
          "oneoff", "oneoff2", "partial", "statistics", "print", "visualize", "ops", "speed", "mkimg", "3d", "test", "imtest")
 
 
-ONCE = dict(os.environ, GOMP_SPINCOUNT="1000")  # else the program starts itself again
+ONCE = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")}
+ONCE["GOMP_SPINCOUNT"] = "1000"  # else the program starts itself again
 
 
-def run(folder, *words):
-    return subprocess.run([sys.argv[1], *words], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+def run(folder, *words, text=""):
+    return subprocess.run([sys.argv[1], *words], cwd=folder, capture_output=True, encoding="utf-8", errors="replace", input=text,
                           timeout=600, env=ONCE)
 
 
@@ -84,6 +101,44 @@ def spoil(folder, name, old, new):
     assert old in text, (name, old)
     (folder / name).write_text(text.replace(old, new))
     return lambda: (folder / name).write_text(text)
+
+
+def of_other_nets(weights):
+    """Commands with the net of another one, and those whose standard input is empty."""
+    image = ("", "image000.png")
+    yield from ((None, words, [f"{cfg}: the network reads"]) if words[0] == "go" else
+                (None, words, [f"{cfg}:", "reads one of [yolo] [region] [detection] there" if words[0] == "detector" else
+                               "and gives" if "segmenter" in words[0] else "the last layer is"])
+                for words, cfg in ((("detector", "test", "toy.data", "c.cfg", *image), "c.cfg"),
+                                   (("detector", "valid", "toy.data", "c.cfg"), "c.cfg"),
+                                   (("classifier", "valid", "c.data", "toy.cfg", weights), "toy.cfg"),
+                                   (("classifier", "fout", "c.data", "toy.cfg", weights, "train.txt"), "toy.cfg"),
+                                   (("classifier", "predict", "c.data", "toy.cfg", weights, "image000.png"), "toy.cfg"),
+                                   (("regressor", "test", "toy.cfg", weights, "image000.png"), "toy.cfg"),
+                                   (("regressor", "test", "c.cfg", *image), "c.cfg"),
+                                   (("segmenter", "test", "c.data", "c.cfg", *image), "c.cfg"),
+                                   (("isegmenter", "test", "c.data", "toy.cfg", weights, "image000.png"), "toy.cfg"),
+                                   (("art", "toy.cfg"), "toy.cfg"),
+                                   (("go", "test", "c.cfg"), "c.cfg"),
+                                   (("go", "engine", "c.cfg"), "c.cfg"),
+                                   (("go", "valid", "c.cfg", "", "one.moves"), "c.cfg"),
+                                   (("go", "self", "go.cfg", "", "c.cfg"), "c.cfg")))
+    yield from (
+        (None, ("lsd", "test", "toy.cfg", weights, "image000.png"), ["toy.cfg: no layer makes an image of 3 channels"]),
+        (("c.cfg", "[convolutional]", "[maxpool]\n[convolutional]"), ("mkimg", "c.cfg", "", "99", "99", "1", "."),
+         ["c.cfg:8: the first layer is [maxpool]"]),
+        (None, ("super", "test", "c.cfg", *image), ["super test reads 49152"]),
+        (None, ("art", "c.cfg"), ["2 outputs; needed: 435"]),
+        (("c.data", "classes=2", "classes=3"), ("classifier", "fout", "c.data", "c.cfg", "", "train.txt"),
+         ["classes=3; allowed: at most 2"]),
+        (("go.cfg", "extra=2", "extra=1"), ("go", "test", "go.cfg"), ["gives 362 numbers for an image; go test reads 363"]),
+        (("go.cfg", "batch=1", "batch=16"), ("go", "self", "go.cfg", ""), ["16 images in a pass; go self has 8", "gnugo: No such file"]),
+        (None, ("go", "valid", "go.cfg", "", "toy.names"), ["toy.names: move 1 is cut off"]),
+        (None, ("go", "test", "go.cfg"), ["go test: the standard input is empty: it reads its moves there"]),
+        (None, ("rnn", "valid", "toy.cfg", weights), ["ends with [yolo]"]),
+        (None, ("rnn", "valid", "c.cfg"), ["gives 2 numbers for an image; rnn valid reads 3072"]),
+        *((None, ("rnn", command, "rnn.cfg"), [f"rnn {command}: the standard input is empty"])
+          for command in ("valid", "validtactic", "vec", "generatetactic")))
 
 
 def check_refused(folder):
@@ -121,9 +176,9 @@ def check_refused(folder):
         (None, ("yolo", "test", "toy.cfg", weights, "image000.png"), ["[yolo] with classes=2", "[detection]"]),
         (None, ("detect", "toy.cfg", weights), ["cfg/coco.data: No such file", "detector test"]),
         (("train.txt", "image000.png", "none.png"), ("classifier", "valid", "c.data", "c.cfg"), ["line 1: ", "none.png"]),
-        (("toy.names", "\n", ""), ("classifier", "valid", "c.data", "c.cfg"), ["has 1 lines; needed: 2"]),
+        (("c.labels", "\n", ""), ("classifier", "valid", "c.data", "c.cfg"), ["has 1 labels; needed: 2"]),
         (("c.data", "classes=2", "classes=3"), ("classifier", "valid", "c.data", "c.cfg"), ["classes=3; allowed: at most 2"]),
-        (("toy.names", "\n", ""), ("classifier", "predict", "c.data", "c.cfg", "", "image000.png"), ["needed: 2"]),
+        (("c.labels", "\n", ""), ("classifier", "predict", "c.data", "c.cfg", "", "image000.png"), ["needed: 2"]),
         (None, ("classifier", "predict", "c.data", "c.cfg", "", "image000.png", "-t", "3"), ["top=3; allowed: 1 to 2"]),
         (None, ("classifier", "try", "c.data", "c.cfg", weights, "image000.png", "9"), ["LAYER 9", "224x224"]),
         (None, ("classifier", "validcrop", "c.data", "c.cfg"), ["names 8 images; allowed: at least 1000"]),
@@ -142,7 +197,7 @@ def check_refused(folder):
         (None, ("classifier", "predict", "c.data", "c.cfg", "c.cfg", "image000.png"), ["weights file c.cfg: ", "belongs to another network"]),
         (None, ("classifier", "valid", "c.data", "c.cfg", weights), ["toy.weights: ", "belongs to another network"]),
         (None, ("average", "toy.cfg", "out.weights", weights, "other.weights"), ["other.weights: 4 bytes are left"]),
-        (None, ("go", "self", "toy.cfg", weights, "c.cfg", weights), ["toy.weights: ", "belongs to another network"]),
+        (None, ("go", "self", "go.cfg", "", "go.cfg", weights), ["toy.weights: ", "belongs to another network"]),
         (None, ("statistics", "toy.cfg", "other.weights"), ["other.weights: 4 bytes are left"]),
         (None, ("oneoff", "toy.cfg", weights, "out.weights"), ["toy.cfg:", "oneoff needs a [convolutional]", "11926 filters"]),
         (None, ("imtest", "none.png"), ["none.png: No such file"]),
@@ -157,6 +212,22 @@ def check_refused(folder):
          ["train.txt: is there and is another kind of file"]),
         (None, ("amp", "predict", "toy.cfg", weights, "--input", "toy.names", "--output", "toy.names"),
          ["--output names a file that is read"]),
+        (("c.labels", "image", "photo"), ("classifier", "valid", "c.data", "c.cfg"), ["images without exactly one label", "holds no label"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", "nan.weights", "image000.png"), ["nan.weights: its number 1 is nan"]),
+        (None, ("detector", "valid", "toy.data", "toy.cfg", "nan.weights"), ["nan.weights: its number 1 is nan"]),
+        (None, ("average", "toy.cfg", "out.weights", weights, "nan.weights"), ["nan.weights: its number 1 is nan"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "image001.png"), ['"image001.png" is a word too many']),
+        (None, ("ops", "toy.cfg", "x", "y"), ['"x" is a word too many', "Usage: darknet ops CFG"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "-thresh", "-1"), ["-thresh -1: allowed: a number from 0 to 1"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "set"),
+         ["set.jpg: is there, with labels (set.txt), and would be written over"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "alone.jpg", "-out", "./alone"),
+         ["./alone.jpg: the image itself would be written over"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "x" * 252), ["cannot be written: File name too long"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "full"), ["full.jpg\" cannot be written: No space left"]),
+        (None, ("mkimg", "c.cfg", "", "99", "99", "1", "none"), ["none: No such file", "PREFIX is a folder"]),
+        (None, ("imtest", "image000.png"), ["imtest goes on until it is stopped", "DISPLAY"]),
+        *of_other_nets(weights),
         (None, ("frobnicate",), ['unknown command "frobnicate"']),
     )
     for change, command, words in cases:
@@ -190,6 +261,18 @@ def check_right(folder):
     assert (folder / "part.weights").stat().st_size < (folder / "mean.weights").stat().st_size
 
 
+def check_texts(folder):
+    """What stands on the standard input is read to its end."""
+    for words, text, said in ((("go", "test", "go.cfg"), "1\n2\n", "Win Chance"),
+                              (("go", "engine", "go.cfg", ""), "name\n", "DarkGo"),
+                              (("go", "valid", "go.cfg", "", "one.moves"), "", "0 Accuracy"),
+                              (("rnn", "valid", "rnn.cfg"), "a cat", "4 BPC"),
+                              (("rnn", "vec", "rnn.cfg"), "a cat", "acat,"),
+                              (("rnn", "generatetactic", "rnn.cfg", "-len", "2"), "a", "\n")):
+        told = run(folder, *words, text=text)
+        assert told.returncode == 0 and said in told.stdout, (words, told)
+
+
 def check_gpus(folder):
     """More GPUs than there are. Where there is none, one number is as good as no word."""
     words = ("classifier", "predict", "c.data", "c.cfg", "", "image000.png")
@@ -197,10 +280,16 @@ def check_gpus(folder):
     assert told.returncode == 1 and re.search("-gpus 0,99: (this build is for CPUs|GPUs found: )", told.stderr), told
 
 
-def check_cut(folder):
-    """A JPEG that is cut off is named, whatever reads it."""
+def check_damaged(folder):
+    """A JPEG that is cut off, or that libjpeg warns of, is named, whatever reads it."""
     whole = (Path(sys.argv[2]) / "data/eagle.jpg").read_bytes()
-    (folder / "cut.jpg").write_bytes(whole[:len(whole) // 2])
+    for data, said in ((whole[:len(whole) // 2], 'image "cut.jpg" ends early: it is cut off'),
+                       (whole[:-2] + bytes(40) + whole[-2:], 'image "cut.jpg" is damaged: ')):
+        check_named(folder, data, said)
+
+
+def check_named(folder, data, said):
+    (folder / "cut.jpg").write_bytes(data)
     (folder / "cut.txt").write_text("0 .5 .5 .2 .2\n")
     (folder / "cut.list").write_text("cut.jpg\n" * 4)
     text = (folder / "toy.data").read_text()
@@ -212,7 +301,8 @@ def check_cut(folder):
                       ("detector", "map", "cut.data", "cut.cfg", "toy.weights"),
                       ("detector", "train", "cut.data", "cut.cfg")):
             told = run(folder, *words)
-            assert told.returncode == 0 and told.stderr.count('image "cut.jpg" ends early: it is cut off') == 1, told
+            assert told.returncode == 0 and told.stderr.count(said) == 1, told
+            assert "Corrupt" not in told.stderr, told
 
 
 def check_parts(folder):
@@ -239,14 +329,26 @@ def main():
         (folder / "backup/toy_final.weights").rename(folder / "toy.weights")
         (folder / "other.weights").write_bytes((folder / "toy.weights").read_bytes() + bytes(4))
         (folder / "one.tokens").write_text("a\n")
+        (folder / "full.jpg").symlink_to("/dev/full")
+        for name in ("set", "alone"):
+            (folder / f"{name}.jpg").write_bytes((Path(sys.argv[2]) / "data/eagle.jpg").read_bytes())
+        (folder / "set.txt").write_text("")
         (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0abc")
         (folder / "c.cfg").write_text(CLASSIFIER.format(keys=""))
-        (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=toy.names\n")
+        (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=c.labels\n")
+        (folder / "c.labels").write_text("image\nzebra\n")
+        nan = bytearray((folder / "toy.weights").read_bytes())
+        nan[20:24] = struct.pack("<f", float("nan"))
+        (folder / "nan.weights").write_bytes(nan)
+        (folder / "go.cfg").write_text(GO)
+        (folder / "one.moves").write_bytes(MOVE)
+        (folder / "rnn.cfg").write_text(RNN)
         check_missing(folder)
         check_refused(folder)
         check_right(folder)
+        check_texts(folder)
         check_gpus(folder)
-        check_cut(folder)
+        check_damaged(folder)
         check_parts(folder)
 
 

@@ -72,8 +72,17 @@ def write(name, text):
     return lambda folder: (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
+def cut(name):
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-40])
+
+
 def remove(name):
     return lambda folder: (folder / name).rmdir() if (folder / name).is_dir() else (folder / name).unlink()
+
+
+def nan_weights(folder):
+    floats = [0.] * 2 + [float("nan")] + [0.] * 5
+    (folder / "n.weights").write_bytes(struct.pack("<3iq8f", 0, 2, 0, 0, *floats))
 
 
 TEXT, TOKENS = ("-file", "text.txt", "-backup", "backup"), ("-file", "numbers.txt", "-tokenized", "-backup", "backup")
@@ -90,11 +99,21 @@ CASES = (
     ("classifier", edit("t.cfg", "filters=2", "filters=1000"), ["[softmax] takes 1000 truths", "loads 2, the `classes`"]),
     ("classifier", edit("t.data", "classes=2", "classes=1000"), ["2 labels; needed: 1000", "takes 2 truths", "loads 1000"]),
     ("classifier", write("labels.txt", "cat\n"), ["labels.txt: has 1 labels; needed: 2"]),
-    ("classifier", write("labels.txt", "cat\ndog\ncow\n"), ["labels.txt: has 3 labels; needed: 2"]),
+    ("classifier", write("labels.txt", "cat\ndog\ncow\n"), None, (), KEYS[:1], "labels.txt: has 3 labels; the first 2 count"),
+    ("classifier", edit("t.cfg", "[net]", "[net]\nmax_crop=0"), ["t.cfg:2: max_crop=0", "allowed: above 0"]),
+    ("classifier", edit("t.cfg", "[net]", "[net]\naspect=-1"), ["t.cfg:2: aspect=-1", "allowed: above 0"]),
+    ("regressor", edit("t.cfg", "[net]", "[net]\nexposure=0"), ["t.cfg:2: exposure=0", "allowed: above 0"]),
+    ("classifier", edit("t.cfg", "batch=4", "batch=5\nsubdivisions=2"), None, (), KEYS[1:], "t.cfg:3: subdivisions=2 in [net]: must divide batch=5"),
+    ("classifier", edit("t.cfg", "[net]", "[net]\nmomentum=9"), None, (), KEYS[1:], "t.cfg:2: momentum=9 in [net]: allowed: at least 0"),
+    ("regressor", edit("t.cfg", "learning_rate=0.01", "learning_rate=-.01"), None, (), KEYS[1:], "learning_rate=-.01 in [net]: allowed: at least 0"),
+    ("regressor", edit("t.cfg", "[net]", "[net]\nburn_in=-5"), None, (), KEYS[1:], "t.cfg:2: burn_in=-5 in [net]: allowed: at least 0"),
+    ("regressor", edit("t.cfg", "[net]", "[net]\nbatch=2"), None, (), KEYS[1:], "t.cfg:3: batch=4: given twice in [net]; line 2 counts"),
+    ("classifier", nan_weights, ["n.weights: its number 3 is nan", "had diverged"], ("n.weights",), KEYS[1:]),
     ("classifier", write("labels.txt", "cat\ndog\r\n"), ["labels.txt:2: ", "carriage return"]),
     ("classifier", write("labels.txt", "\ndog\n"), ["labels.txt:1: ", "empty"]),
     ("classifier", write("labels.txt", "cat\nimage\n"), ['line 1: images/0_cat.jpg: holds two labels, "cat" (line 1) '
                                                          'and "image" (line 2)', "_cat."]),
+    ("classifier", write("labels.txt", "cat\ncat\n"), ['line 1: images/0_cat.jpg: its label "cat" is given twice, in lines 1 and 2']),
     ("classifier", write("labels.txt", "cat\ncow\n"), ["line 2: images/1_dog.jpg: holds no label"]),
     ("classifier", remove("labels.txt"), ["labels.txt: No such file"]),
     ("classifier", edit("t.data", "labels=", "leaves="), ["data/labels.list: No such file", "has no labels= line"]),
@@ -116,6 +135,10 @@ CASES = (
     ("tagged", write("labels/0_cat.txt", "2\n"), ["0_cat.txt: tag 2; allowed: whole numbers from 0 to 1"]),
     ("tagged", write("labels/1_dog.txt", "-1\n"), ["1_dog.txt: tag -1"]),
     ("tagged", remove("labels/1_dog.txt"), None),
+    ("tagged", lambda folder: [path.unlink() for path in (folder / "labels").iterdir()], ["none of its images has a file of tags"]),
+    ("classifier", edit("t.cfg", "[softmax]", "[softmax]\ngroups=2"), ["[softmax] of 2 numbers with groups=2", "leave groups out"]),
+    ("classifier", lambda folder: (edit("t.cfg", "filters=2", "filters=1")(folder), write("labels.txt", "cat\n")(folder),
+                                   edit("t.data", "classes=2", "classes=1")(folder)), ["[softmax] of 1 numbers", "[logistic]"]),
     ("tagged", write("labels/0_cat.txt", "0,1\n"), ["0_cat.txt: tag 0,1; allowed: whole numbers from 0 to 1"]),
     ("regressor", write("labels/0_cat.txt", "1 nan 2\n"), ['0_cat.txt: "nan"; allowed: finite numbers']),
     ("regressor", write("labels/0_cat.txt", "0,5 0,5 0,5\n"), ['0_cat.txt: "0,5"; allowed: finite numbers with blanks']),
@@ -138,6 +161,15 @@ CASES = (
     ("segmenter", write("images/0_cat.jpg", "<html>"), ["images/0_cat.jpg: is an HTML or XML page"]),
     ("isegmenter", edit("t.cfg", "stride=2\nsize=1", "stride=3\nsize=1"), ["reads 16x16 and makes 6x6"]),
     ("isegmenter", write("mask/0_cat.txt", "80 5,5\n"), ["class 80; allowed: 0 to 79"]),
+    ("isegmenter", write("mask/0_cat.txt", "1 0,5\n" * 95), None, (),
+     KEYS, "1 images have more than 90 objects: the others, 5 in all, are not trained"),
+    *((trainer, cut("images/0_cat.jpg"), None, (), KEYS[:1], 'image "images/0_cat.jpg" cannot be read or decoded: another one')
+      for trainer in ("regressor", "segmenter", "isegmenter")),
+    ("rnn", write("text.txt", "the cat\0sat"), ["text.txt:1: a zero byte, where Darknet's reading ends, after 7 bytes"], TEXT),
+    ("rnn", write("text.txt", "the cat".encode("utf-16")), ["text.txt: is in UTF-16"], TEXT),
+    ("rnn", write("text.txt", "\ufeffthe cat"), ["text.txt: begins with a UTF-8 byte-order mark"], TEXT),
+    ("rnn", write("text.txt", "<!DOCTYPE html>"), ["text.txt: is an HTML page"], TEXT),
+    ("rnn", write("numbers.txt", "1 2\n3 four 5"), ["numbers.txt:2: what is no whole number", "after 3 tokens"], TOKENS),
     ("rnn", remove("text.txt"), ["text.txt: No such file", "-file"], TEXT),
     ("rnn", write("text.txt", ""), ["text.txt: holds no text"], TEXT),
     ("rnn", write("text.txt", b"\0abc"), ["text.txt: holds no text"], TEXT),
@@ -173,13 +205,14 @@ def train(folder, trainer, arguments):
     return done, sorted(path.name for path in backup.iterdir()) if backup.is_dir() else []
 
 
-def check(folder, trainer, spoil, words, arguments, key):
+def check(folder, trainer, spoil, words, arguments, key, warning=""):
     write_set(folder, trainer)
     write_cfg(folder, trainer, key)
     spoil(folder)
     done, saved = train(folder, trainer, arguments)
     said = (trainer, words, key, done.returncode, done.stdout[-500:], done.stderr[-3000:])
     if not words:
+        assert warning in done.stderr, said
         assert done.returncode == 0 and any(name.endswith(".weights") for name in saved), said
         return
     assert done.returncode == 1 and not saved, said
@@ -193,7 +226,7 @@ def main():
         for i, (trainer, spoil, words, *more) in enumerate(cases):
             keys = more[1] if len(more) > 1 else KEYS if not words else KEYS[i % 2:][:1]  # in turn: it is one check
             for j, key in enumerate(keys):
-                check(Path(root) / f"{i}-{j}", trainer, spoil, words, more[0] if more else (), key)
+                check(Path(root) / f"{i}-{j}", trainer, spoil, words, more[0] if more else (), key, *more[2:])
 
 
 main()

@@ -156,12 +156,17 @@ void amp_batches_forget(const network *net)
 
 /* ---- loading one ---- */
 
-/* Whether another image can take the place of one that cannot be decoded. Darknet goes on loading
- * with a black one of 10x10; masks are laid over it by the size of the image, far beyond its end.
- */
-static bool may_replace(data_type type)
+/* Darknet goes on with a black image of 10x10 where one cannot be decoded, and lays masks over it
+ * by the size of the image, far beyond its end. So these are decoded once more, before. */
+static bool has_masks(data_type type)
 {
-    return type == DETECTION_DATA || type == CLASSIFICATION_DATA || type == OLD_CLASSIFICATION_DATA;
+    return type == SEGMENTATION_DATA || type == INSTANCE_DATA || type == ISEG_DATA;
+}
+
+static bool can_be_decoded(char *path)
+{
+    AMP_USE(free_image)(amp_image_load_color(path, 0, 0));
+    return !amp_images_is_bad();
 }
 
 static void load_as_stock(struct job *job, int k)
@@ -172,6 +177,7 @@ static void load_as_stock(struct job *job, int k)
     /* A list of one path, of which one image is drawn. */
     one.m = one.n = 1;
     one.d = &job->images[k];
+    if (has_masks(one.type) && !can_be_decoded(one.paths[0])) return;
     if (!job->fast || !amp_loader_load(job->fast, &one)) AMP_USE(load_data_blocking)(one);
 }
 
@@ -185,12 +191,12 @@ static void load_crops(struct job *job, int k)
 /* False: it cannot be decoded, and nothing is loaded. */
 static bool load_drawn(struct job *job, int k)
 {
-    amp_images_loading(true, may_replace(job->args.type));
+    amp_images_loading(true);
     if (job->by_crops)
         load_crops(job, k);
     else
         load_as_stock(job, k);
-    amp_images_loading(false, false);
+    amp_images_loading(false);
     if (!amp_images_is_bad()) return true;
     AMP_REAL(free_data)(job->images[k]);
     job->images[k] = (data){0};

@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -54,11 +55,11 @@ struct read_call {
 };
 
 static _Thread_local const char *reading; /* the file that Darknet has been asked to decode */
-static _Thread_local bool loading;        /* images of a batch, with their labels */
-static _Thread_local bool replaceable;    /* another may take the place of the one being loaded */
-static _Thread_local bool bad;            /* the one being loaded cannot be decoded */
+static _Thread_local char damage[AMP_JPEG_DAMAGE]; /* of it, as libjpeg puts it */
+static _Thread_local bool loading;                 /* images of a batch, with their labels */
+static _Thread_local bool bad;                     /* the one being loaded cannot be decoded */
 
-/* ---- a JPEG that ends early ---- */
+/* ---- a JPEG that is damaged ---- */
 
 static const struct named {
     const struct named *next;
@@ -84,10 +85,19 @@ static bool is_first(const char *name)
     return !n;
 }
 
-/* Decoders fill the missing part with grey and go on; OpenCV's warning does not name the file. */
-void amp_image_tell_if_cut(const char *name)
+/* Decoders fill a missing part with grey and go on. */
+void amp_image_tell_damage(const char *name, const char *said)
 {
-    if (amp_jpeg_ends_early(name) && is_first(name))
+    static const char any[] = "Corrupt JPEG data: "; /* how most of libjpeg's lines begin */
+    bool cut = amp_jpeg_ends_early(name);
+    if (!strncmp(said, any, sizeof any - 1)) said += sizeof any - 1;
+    if ((!cut && !*said) || !is_first(name)) return;
+    if (!cut)
+        fprintf(stderr,
+                "darknet-amp: image \"%s\" is damaged: %s; what can be decoded of it is used, as "
+                "in Darknet alone\n",
+                name, said);
+    else
         fprintf(stderr,
                 "darknet-amp: image \"%s\" ends early: it is cut off, and the part that is missing "
                 "is grey, as in Darknet alone\n",
@@ -104,6 +114,8 @@ static void begin_read(struct read_call *r, char *name)
     if (r->nested) return;
     amp_ending_enter();
     reading = name;
+    *damage = '\0';
+    if (refuses()) amp_jpeg_keep_damage(damage);
     if (strlen(name) <= SAFE_NAME_BYTES) return;
     r->fd = open(name, O_RDONLY | O_CLOEXEC);
     snprintf(r->link, sizeof r->link, "/proc/self/fd/%d", r->fd);
@@ -115,7 +127,8 @@ static void end_read(const struct read_call *r, bool decoded)
     if (r->nested) return;
     /* OpenCV has registered its destructors by now. */
     amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
-    if (decoded && refuses()) amp_image_tell_if_cut(reading);
+    amp_jpeg_keep_damage(NULL);
+    if (decoded && refuses()) amp_image_tell_damage(reading, damage);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
     amp_ending_leave();
@@ -148,6 +161,7 @@ const struct amp_pixels *amp_image_decode_jpeg(char *filename, int least,
     begin_read(&r, filename);
     const struct amp_pixels *pixels =
         amp_jpeg_decode(memory->file, memory->file_bytes, least, memory);
+    if (!r.nested) memcpy(damage, memory->damage, sizeof damage);
     end_read(&r, pixels != NULL); /* what it left, Darknet reads or refuses */
     return pixels;
 }
@@ -182,7 +196,7 @@ static bool are_many(void)
 /* Whether the run goes on with another image. Darknet is given a black one until the load ends. */
 static bool replace(const char *name, const char *why)
 {
-    if (!replaceable || are_many()) return false;
+    if (!loading || are_many()) return false;
     if (!bad) replaced++;
     bad = true;
     if (is_first(name))
@@ -200,7 +214,7 @@ static _Noreturn void end_program(const char *name, const char *why)
     char message[PATH_MAX + 1000];
     pthread_mutex_lock(&once);
     snprintf(message, sizeof message, "image \"%s\" cannot be read or decoded: %s", name, why);
-    if (replaceable && are_many()) {
+    if (loading && are_many()) {
         size_t used = strlen(message);
         snprintf(message + used, sizeof message - used,
                  "; it is one of %lld among %lld images drawn: no more than 1 in %d is replaced by "
@@ -291,10 +305,9 @@ image amp_image_decode(char *filename, int channels)
 
 /* ---- labels that have gone, memory that ends ---- */
 
-void amp_images_loading(bool on, bool may_replace)
+void amp_images_loading(bool on)
 {
     loading = on;
-    replaceable = on && may_replace;
     if (on) bad = false;
     if (on) drawn++;
     amp_memory_set_use(on ? AMP_MEMORY_LOAD : AMP_MEMORY_OTHER);

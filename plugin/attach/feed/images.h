@@ -8,8 +8,7 @@
  * The line in bad.list and the black image stay, unless a network is trained with the plugin. Then
  * another image is drawn in its place, and the file is named; the program ends with status 1 if
  * more than AMP_BAD_IMAGES_FEW were and they are more than 1 in AMP_BAD_IMAGES_SHARE of those
- * drawn, or where no other can be drawn: images whose truths Darknet reads by the image's size
- * (batches.c says which), and a Darknet without OpenCV, which ends the program by itself, with
+ * drawn, or with a Darknet without OpenCV, which ends the program by itself, with
  * status 0: that becomes 1. Training goes on from the last backup. A label file that has gone ends
  * the program, too. */
 #ifndef AMP_IMAGES_H
@@ -29,9 +28,9 @@ bool amp_images_are_refused(void);
 #define AMP_BAD_IMAGES_FEW   10
 #define AMP_BAD_IMAGES_SHARE 100
 
-/* The calling thread begins (true) or ends loading an image of a batch with its labels.
- * may_replace: the caller draws another if amp_images_is_bad says so when it has ended. */
-void amp_images_loading(bool, bool may_replace);
+/* The calling thread begins (true) or ends loading an image of a batch with its labels. It draws
+ * another if amp_images_is_bad says so when it has ended. */
+void amp_images_loading(bool);
 /* The image that this thread loaded last cannot be decoded. */
 bool amp_images_is_bad(void);
 /* How many have been replaced so far, in the whole program. */

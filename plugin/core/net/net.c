@@ -226,6 +226,14 @@ void amp_net_desc_free(struct amp_net_desc *net)
 
 /* ---- as a convolution ---- */
 
+int amp_net_outputs(const struct amp_net_desc *net)
+{
+    const struct amp_layer_desc *l = &net->layers[net->n - 1];
+    while (l > net->layers && l->type == AMP_COST)
+        l--;
+    return l->outputs;
+}
+
 struct amp_image_shape amp_output_shape(const struct amp_net_desc *net, int i)
 {
     if (i < 0) {

@@ -177,6 +177,8 @@ struct amp_net_desc {
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *, int w, int h, bool strict,
                                       char *err, size_t err_size);
 void amp_net_desc_free(struct amp_net_desc *);
+/* Of the last layer that is no [cost], as Darknet's net->outputs. */
+int amp_net_outputs(const struct amp_net_desc *);
 /* Whether it ends in a [yolo] of the fork's rules, which decides how images are loaded. */
 bool amp_net_has_forks_head(const struct amp_net_desc *);
 /* Whether a detector's pictures are stretched to the network's size, where stock keeps their

@@ -1,9 +1,11 @@
-/* Decides whether a weights file fits a network, by its size alone. It must not know what the
- * numbers mean; it only follows the order of Darknet's load_weights and save_weights. */
+/* Decides whether a weights file fits a network, by its size alone, and whether its numbers are
+ * finite. It must not know what they mean; it only follows the order of Darknet's load_weights and
+ * save_weights. */
 #include "weights_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -261,6 +263,35 @@ int amp_weights_check(const char *path, const struct amp_net_desc *net,
     FILE *file = fopen(path, "rb");
     if (!file) return fail(&k, "cannot read: %s", strerror(errno));
     int failed = check_kind(&k, file) || read_header(&k, file) || check_layers(&k, net);
+    fclose(file);
+    return failed ? -1 : 0;
+}
+
+/* Statistics count too: a NaN there spoils inference. */
+static int check_numbers(const struct checker *k, FILE *file)
+{
+    enum { PIECE = 1 << 14 };
+    static float piece[PIECE];
+    size_t n, before = 0;
+    while ((n = fread(piece, sizeof *piece, PIECE, file)) > 0) {
+        for (size_t i = 0; i < n; i++)
+            if (!isfinite(piece[i]))
+                return fail(k,
+                            "its number %zu is %g: the training that saved it had diverged; take "
+                            "an older file",
+                            before + i + 1, (double)piece[i]);
+        before += n;
+    }
+    return ferror(file) ? fail(k, "cannot read: %s", strerror(errno)) : 0;
+}
+
+int amp_weights_check_numbers(const char *path, char *err, size_t err_size)
+{
+    struct amp_weights_info info;
+    struct checker k = {.path = path, .info = &info, .err = err, .err_size = err_size};
+    FILE *file = fopen(path, "rb");
+    if (!file) return fail(&k, "cannot read: %s", strerror(errno));
+    int failed = read_header(&k, file) || check_numbers(&k, file);
     fclose(file);
     return failed ? -1 : 0;
 }

@@ -1,5 +1,5 @@
-/* Compares a Darknet weights file with the network that is to load it: sizes only, nothing is
- * loaded.
+/* Compares a Darknet weights file with the network that is to load it: sizes, and whether
+ * its numbers are finite; nothing is loaded.
  *
  * The file: three 32-bit version numbers, the count of images seen (64 bits from version 0.2 on, 32
  * before), then each layer's tensors as 32-bit floats, without names or sizes. Only the place where
@@ -41,5 +41,9 @@ struct amp_weights_info {
  * may end exactly between layers: a pretrained backbone does. */
 int amp_weights_check(const char *path, const struct amp_net_desc *, struct amp_weights_info *,
                       char *err, size_t err_size);
+
+/* 0, or -1 with text in err: one of its numbers is inf or NaN. Reads all of it; call it after
+ * amp_weights_check. */
+int amp_weights_check_numbers(const char *path, char *err, size_t err_size);
 
 #endif

@@ -49,4 +49,7 @@ bool amp_cfg_picks_subdivisions(const struct amp_cfg_file *);
  * that fall or lie behind the end, a batch that is cut, scales and anchors that are not as many. */
 int amp_cfg_values_check_training(const struct amp_complaints *);
 
+/* Notes keys that are given twice. */
+void amp_cfg_note_doubles(const struct amp_complaints *);
+
 #endif

@@ -246,6 +246,29 @@ static void note_cut(const struct amp_complaints *c)
         }
 }
 
+#define LONGEST_SECTION 1000 /* keys; the search compares all pairs */
+#define MOST_DOUBLES    3    /* in the notes; callers have room for some lines */
+
+/* Darknet takes the first of equal keys and does not mention the others under [net]. */
+static void note_doubles(const struct amp_complaints *c, const struct amp_cfg_section *s,
+                         int *doubles)
+{
+    for (int i = 1; i < s->n_entries && i < LONGEST_SECTION && *doubles < MOST_DOUBLES; i++) {
+        const struct amp_cfg_entry *e = &s->entries[i], *first = amp_cfg_find(s, e->key);
+        if (first == e) continue;
+        const char *more = ++*doubles == MOST_DOUBLES ? "; there may be more" : "";
+        amp_note_entry(c, e, "given twice in %s; line %d counts (%s=%.40s)%s", s->name, first->line,
+                       first->key, first->value, more);
+    }
+}
+
+void amp_cfg_note_doubles(const struct amp_complaints *c)
+{
+    int doubles = 0;
+    for (int i = 0; i < c->cfg->n_sections; i++)
+        note_doubles(c, &c->cfg->sections[i], &doubles);
+}
+
 /* Darknet drops blanks, and so makes one number of two. */
 static int check_blanks(const struct amp_complaints *c, const struct amp_cfg_section *s,
                         const struct amp_cfg_entry *e)

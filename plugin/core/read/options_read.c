@@ -250,21 +250,6 @@ static void note_idle_layers(struct reader *r)
                   "a layer's key has no effect without mixed_precision=1 under [net]");
 }
 
-#define LONGEST_SECTION 1000 /* keys; the search compares all pairs */
-#define MOST_DOUBLES    3    /* in the notes; callers have room for some lines */
-
-/* Darknet takes the first of equal keys and does not mention the others under [net]. */
-static void note_doubles(struct reader *r, const struct amp_cfg_section *s, int *doubles)
-{
-    for (int i = 1; i < s->n_entries && i < LONGEST_SECTION && *doubles < MOST_DOUBLES; i++) {
-        const struct amp_cfg_entry *e = &s->entries[i], *first = amp_cfg_find(s, e->key);
-        if (first == e) continue;
-        const char *more = ++*doubles == MOST_DOUBLES ? "; there may be more" : "";
-        amp_note_entry(&r->complaints, e, "given twice in %s; line %d counts (%s=%.40s)%s", s->name,
-                       first->line, first->key, first->value, more);
-    }
-}
-
 static int check_first_section(const struct amp_complaints *c)
 {
     const struct amp_cfg_section *first = c->cfg->sections;
@@ -294,12 +279,12 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
         return -1;
     keep_fp16(&r, net);
     note_idle_keys(&r, net);
-    int doubles = 0;
     /* Only with mixed_precision=1: a cfg that does not ask for us should train as silently as
      * before. */
-    for (int i = 0; options->mixed_precision && i < file->n_sections; i++)
-        note_doubles(&r, &file->sections[i], &doubles);
-    if (!options->mixed_precision) note_idle_layers(&r);
+    if (options->mixed_precision)
+        amp_cfg_note_doubles(&r.complaints);
+    else
+        note_idle_layers(&r);
     /* Nobody may act on a key that was not asked for; a seed works without mixed precision. */
     if (!options->mixed_precision) {
         bool seeded = options->seeded;
