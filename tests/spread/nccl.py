@@ -120,7 +120,7 @@ def check_ahead(root):
     train(before, 0, **settings())
     for name, keys, changes in (
             ("search", SEARCH, ()), ("rounded", SEARCH + "amp_wire=bf16\n", ()),
-            ("skipping", "amp_on_overflow=skip\nloss_scale_init=16777216\nloss_scale_backoff=.25\n", ()),
+            ("skipping", "amp_on_overflow=skip\nloss_scale_init=262144\nloss_scale_backoff=.25\n", ()),
             ("rules", SEARCH + "optimizer=lamb\nclip_grad_norm=.1\nema_alpha=.9\n", (processes.DROPOUT, RECOMPUTED)),
             ("frozen", SEARCH + "adam=1\n", (FROZEN,)), ("stopped", SEARCH + "amp_wire=bf16\n", (STOPPED,)),
             ("native", SEARCH, NATIVE), ("fp32", "amp_dtype=fp32\n", ())):
