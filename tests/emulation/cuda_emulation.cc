@@ -102,7 +102,7 @@ struct {
     unsigned idle_count;
     unsigned char *shared; /* of the launch's size, then the guard */
     unsigned barriers, warp_barriers[MOST_THREADS / WARP]; /* passed so far */
-    unsigned in_warp[MOST_THREADS / WARP]; /* the lanes that wait in an operation */
+    unsigned in_warp[MOST_THREADS / WARP];                 /* the lanes that wait in an operation */
     uint64_t random, seed;
 } block;
 
