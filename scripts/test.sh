@@ -30,11 +30,12 @@ for argument in "$@"; do
     esac
 done
 jobs=$(nproc)
+tests=$((jobs + 1)) # at once: some wait more than they compute
 
 # The formatting check needs the version that the code is formatted with: others differ in details.
 format_version=14
 
-packages="build-essential cmake pkg-config libopencv-dev libdnnl-dev libjpeg-dev libxxhash-dev python3 python3-pil python3-scipy patch xz-utils openmpi-bin libopenmpi-dev clang-format"
+packages="build-essential cmake pkg-config libopencv-dev libdnnl-dev libjpeg-dev libxxhash-dev python3 python3-pil python3-scipy patch xz-utils openmpi-bin libopenmpi-dev clang-format ccache"
 [ "$tsan" = 0 ] || packages="$packages clang llvm libomp-dev"
 
 . scripts/packages.sh
@@ -76,7 +77,7 @@ test_preset() {
 run_tests() {
     preset=$1
     shift
-    ctest --preset "$preset" -j "$jobs" --no-label-summary -LE slow "$@" && passed=0 || passed=1
+    ctest --preset "$preset" -j "$tests" --no-label-summary -LE slow "$@" && passed=0 || passed=1
     [ "$preset" = cpu ] && folder=build || folder=build/$preset
     note_skipped "$(list_skipped <"$folder/Testing/Temporary/LastTest.log")"
     return $passed
@@ -131,6 +132,10 @@ find_onnx() {
 }
 
 install_missing $packages
+# What the presets compile alike is compiled once.
+if command -v ccache >/dev/null; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_NOHASHDIR=1
+fi
 scripts/get-darknet.sh
 find_onnx
 attempt formatting check_format

@@ -97,7 +97,10 @@ static inline double **backward_keeping_deltas(struct rig *r, float scale)
     for (int i = r->net->n - 1; i >= r->plan->first_backward; i--) {
         const struct amp_node *node = &r->graph->nodes[i];
         bool stored = node->plan->backward && node->delta.data;
-        if (stored && !node->plan->delta_from_nobody) deltas[i] = rig_load(&node->delta);
+        if (stored && !node->plan->delta_from_nobody) {
+            rig_disturb(r, &node->delta);
+            deltas[i] = rig_load(&node->delta);
+        }
         amp_graph_backward(r->graph, i);
     }
     return deltas;

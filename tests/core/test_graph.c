@@ -253,17 +253,20 @@ AMP_TEST(the_inference_plan_gives_the_training_plans_outputs)
  * of weights that are not finite that they are what is wrong. Nobody has told the graph of them. */
 AMP_TEST(weights_that_went_bad_before_an_inference_are_found_after_it)
 {
-    random_net(text, "mixed_precision=1", NET_EVERYTHING, 12);
-    struct rig *r = make(text, &ampk_cpu);
+    struct rig *r = NULL;
     int conv = -1;
-    rig_forward(r);
-    CHECK_INT(amp_graph_fault(r->graph, false).class, AMP_FAULT_NONE);
-    for (int i = 0; i < r->n_params && conv < 0; i++)
-        if (r->params[i].kind == AMP_PARAM_WEIGHTS && r->graph->nodes[r->params[i].layer].conv) {
-            conv = r->params[i].layer;
-            r->params[i].value[0] = INFINITY;
-        }
-    REQUIRE(conv >= 0);
+    while (conv < 0) { /* some nets have no convolution that learns */
+        if (r) rig_free(r);
+        random_net(text, "mixed_precision=1", NET_EVERYTHING, 12);
+        r = make(text, &ampk_cpu);
+        rig_forward(r);
+        CHECK_INT(amp_graph_fault(r->graph, false).class, AMP_FAULT_NONE);
+        for (int i = 0; i < r->n_params && conv < 0; i++)
+            if (r->params[i].kind == AMP_PARAM_WEIGHTS && r->graph->nodes[r->params[i].layer].conv)
+                conv = i;
+    }
+    r->params[conv].value[0] = INFINITY;
+    conv = r->params[conv].layer;
     for (int train = 0; train < 2; train++) {
         amp_graph_begin(r->graph, r->input, NULL, train);
         for (int i = 0; i < r->net->n; i++)
@@ -288,8 +291,35 @@ struct apart {
     double gradients, deltas; /* relative, see distance() */
 };
 
-/* layers: a cfg with an empty line of keys. */
-static struct apart run_twins(const char *layers, struct twins ours, struct twins exact)
+static struct apart between(const struct result *ours, double scale, const struct result *exact)
+{
+    return (struct apart){gradients_apart(ours, scale, exact), deltas_apart(ours, scale, exact)};
+}
+
+/* How far a net is from itself when all that it stores is up to 2^-20 off: 16 roundings of FP32, as
+ * a sum of 256 products comes to in another order. Batch-norm of values that hardly differ
+ * magnifies that, and where it decides a kink the gradients are others. */
+static struct apart rounding(struct rig *r, const struct result *exact)
+{
+    struct apart most = {0, 0};
+    r->noise = 0x1p-20;
+    for (r->noise_draw = 0; r->noise_draw < 4; r->noise_draw++) {
+        uint64_t state = test_random_state;
+        rig_forward(r);
+        struct result disturbed = run_backward(r, 1);
+        struct apart apart = between(&disturbed, 1, exact);
+        most.gradients = fmax(most.gradients, apart.gradients);
+        most.deltas = fmax(most.deltas, apart.deltas);
+        free_result(&disturbed);
+        test_random_state = state;
+    }
+    r->noise = 0;
+    return most;
+}
+
+/* layers: a cfg with an empty line of keys. allowed: NULL, or gets what rounding may do. */
+static struct apart run_twins(const char *layers, struct twins ours, struct twins exact,
+                              struct apart *allowed)
 {
     static char cfg[2][RANDOM_NET_SIZE + 200];
     const char *rest = strchr(layers, '\n') + 1; /* after [net] */
@@ -299,11 +329,13 @@ static struct apart run_twins(const char *layers, struct twins ours, struct twin
     struct rig *a = make_with_mish(cfg[0], ours.backend);
     test_random_state = state;
     struct rig *b = make_with_mish(cfg[1], exact.backend);
+    rig_settle(b, a);
     rig_forward(a);
     rig_forward(b);
     struct result x = run_backward(a, (float)ours.scale), y = run_backward(b, 1);
     CHECK_INT(amp_graph_fault(a->graph, true).class, AMP_FAULT_NONE);
-    struct apart apart = {gradients_apart(&x, ours.scale, &y), deltas_apart(&x, ours.scale, &y)};
+    struct apart apart = between(&x, ours.scale, &y);
+    if (allowed) *allowed = rounding(b, &y);
     free_result(&x);
     free_result(&y);
     rig_free(a);
@@ -312,16 +344,17 @@ static struct apart run_twins(const char *layers, struct twins ours, struct twin
     return apart;
 }
 
-/* 1e-3: sums of FP32 in another order, magnified by batch-norm; a lost contribution is 0.1 to 1. */
+/* 1e-4: sums of FP32 in another order, as nearly all nets magnify them; a lost contribution is 0.1
+ * to 1. */
 AMP_TEST(the_cpu_backend_gives_every_delta_of_the_reference)
 {
     struct twins ours = {"amp_dtype=fp32", &ampk_cpu, 1},
                  exact = {"amp_dtype=fp32", &ampk_reference, 1};
     for (int round = 0; round < 20; round++) {
         draw_differentiable("", NET_EVERYTHING, 12);
-        struct apart apart = run_twins(text, ours, exact);
-        CHECK_NEAR(apart.gradients, 0, 1e-3);
-        CHECK_NEAR(apart.deltas, 0, 1e-3);
+        struct apart allowed, apart = run_twins(text, ours, exact, &allowed);
+        CHECK_NEAR(apart.gradients, 0, fmax(1e-4, allowed.gradients));
+        CHECK_NEAR(apart.deltas, 0, fmax(1e-4, allowed.deltas));
         stop_at_failure(text);
     }
 }
@@ -333,10 +366,10 @@ AMP_TEST(grouped_routes_on_the_cpu_and_in_fp16)
     struct twins exact = {"amp_dtype=fp32", &ampk_reference, 1},
                  ours = {"amp_dtype=fp32", &ampk_cpu, 1}, fp16 = {"amp_dtype=fp16", &ampk_cpu, 8};
     for (int i = 0; i < GROUPED_NETS; i++) {
-        struct apart apart = run_twins(grouped_nets[i], ours, exact);
+        struct apart apart = run_twins(grouped_nets[i], ours, exact, NULL);
         CHECK_NEAR(apart.gradients, 0, 1e-3);
         CHECK_NEAR(apart.deltas, 0, 1e-3);
-        apart = run_twins(grouped_nets[i], fp16, exact);
+        apart = run_twins(grouped_nets[i], fp16, exact, NULL);
         CHECK_NEAR(apart.gradients, 0, .2);
         CHECK_NEAR(apart.deltas, 0, .2);
         stop_at_failure(grouped_nets[i]);
@@ -359,7 +392,7 @@ static void check_dtype(const char *key, double unit, double scale)
     double gradients[ROUNDS], deltas[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         draw_differentiable("", NET_EVERYTHING, 12);
-        struct apart apart = run_twins(text, ours, exact);
+        struct apart apart = run_twins(text, ours, exact, NULL);
         gradients[round] = apart.gradients;
         deltas[round] = apart.deltas;
     }

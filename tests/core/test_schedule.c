@@ -1,5 +1,6 @@
 /* Learning rates over a training: against PyTorch's schedulers, as they computed them
- * (schedule_table.h) and by their formulas, and what contradicts what. */
+ * (schedule_table.h) and by their formulas. Which keys contradict
+ * each other: ../input/verdicts/schedule.txt. */
 #include "plugin/core/read/options.h"
 
 #include <math.h>
@@ -149,12 +150,6 @@ static int read_keys(const char *keys)
     return status;
 }
 
-static void check_refused(const char *keys, const char *message)
-{
-    CHECK_INT(read_keys(keys), -1);
-    CHECK_STR(err, message);
-}
-
 AMP_TEST(keys_are_read)
 {
     CHECK_INT(
@@ -171,121 +166,6 @@ AMP_TEST(keys_are_read)
     /* The default of a cycle is the whole run. */
     CHECK_INT(read_keys("policy=sgdr\nmax_batches=1000\nlearning_rate_min=1e-4\n"), 0);
     CHECK(amp_schedule_rate(s, high, 500) == amp_schedule_rate(&cosine, high, 500));
-}
-
-AMP_TEST(idle_keys_are_told)
-{
-    CHECK_INT(read_keys("policy=steps\nsteps=1\nscales=1\nsgdr_mult=2\n"), 0);
-    CHECK_STR(notes, "a.cfg:6: sgdr_mult=2: has no effect with policy=steps\n");
-    CHECK_INT(read_keys("policy=onecycle\nmax_batches=9\nlearning_rate_min=0\n"), 0);
-    CHECK_STR(notes, "a.cfg:5: learning_rate_min=0: has no effect with policy=onecycle\n");
-    CHECK_INT(read_keys("momentum_min=.5\n"), 0);
-    CHECK_STR(notes, "a.cfg:3: momentum_min=.5: has no effect with policy=constant\n");
-    CHECK_INT(read_keys("policy=cosine\nmax_batches=9\nsteps=4,5\nscales=.1,.1\n"), 0);
-    CHECK_STR(notes,
-              "a.cfg:5: steps=4,5: has no effect with policy=cosine; likewise scales=.1,.1 (line "
-              "6)\n");
-    CHECK_INT(read_keys("policy=cyclic\ncyclic_step=9\ngamma=.9\n"), 0);
-    CHECK_STR(notes, "a.cfg:5: gamma=.9: has no effect with policy=cyclic\n");
-    /* Darknet's own policies: each reads some of these. */
-    static const struct {
-        const char *keys, *idle, *others;
-    } darknets[] = {
-        {"policy=step\nstep=4\nscale=.1\nsteps=4,5\nscales=.1,.1\n", "6: steps=4,5",
-         "; likewise scales=.1,.1 (line 7)"},
-        {"policy=step\nstep=4\nscale=.1\n", NULL, ""},
-        {"policy=step\ngamma=.9\n", "4: gamma=.9", ""},
-        {"policy=steps\nsteps=4\nscales=.1\nstep=4\n", "6: step=4", ""},
-        {"policy=constant\nscales=.1\n", "4: scales=.1", ""},
-        {"steps=4\nscales=.1\n", "3: steps=4", "; likewise scales=.1 (line 4)"},
-        {"cyclic_step=2\ngamma=.9\nscale=.1\nsgdr_mult=3\n", "6: sgdr_mult=3",
-         "; likewise cyclic_step=2 (line 3), scale=.1 (line 5), gamma=.9 (line 4)"},
-        {"policy=exp\ngamma=.9\n", NULL, ""},
-        {"policy=exp\nstep=4\n", "4: step=4", ""},
-        {"policy=sigmoid\ngamma=.1\nstep=4\n", NULL, ""},
-        {"policy=sigmoid\nscale=.1\n", "4: scale=.1", ""},
-        {"policy=poly\npower=4\n", NULL, ""},
-        {"policy=poly\nsteps=4\n", "4: steps=4", ""},
-        {"policy=random\npower=4\n", NULL, ""},
-        {"policy=random\ngamma=1\n", "4: gamma=1", ""},
-        {"policy=steps\nsteps=4\nscales=.1\npower=4\n", "6: power=4", ""},
-        {"policy=steps\nsteps=4\nscales=.1\npower=4\nburn_in=2\n", NULL, ""},
-    };
-    for (size_t i = 0; i < sizeof darknets / sizeof *darknets; i++) {
-        char said[200] = "";
-        const char *word = strstr(darknets[i].keys, "policy=");
-        word = word ? word + 7 : "constant";
-        if (darknets[i].idle)
-            snprintf(said, sizeof said, "a.cfg:%s: has no effect with policy=%.*s%s\n",
-                     darknets[i].idle, (int)strcspn(word, "\n"), word, darknets[i].others);
-        CHECK_INT(read_keys(darknets[i].keys), 0);
-        CHECK_STR(notes, said);
-    }
-}
-
-AMP_TEST(a_policy_without_its_purpose_is_told)
-{
-    static const struct {
-        const char *keys, *told;
-    } cases[] = {
-        {"policy=sgdr\nmax_batches=9\nsgdr_cycle=8\n", ""},
-        {"policy=sgdr\nmax_batches=9\n", ""},
-        {"policy=sgdr\nsgdr_cycle=9\n", ""},
-        {"policy=sgdr\nmax_batches=9\nsgdr_cycle=9\n",
-         "a.cfg:5: sgdr_cycle=9: max_batches=9 ends the training before the rate begins again; "
-         "allowed for that: 1 to 8\n"},
-        {"policy=sgdr\nmax_batches=9\nsgdr_cycle=70\n",
-         "a.cfg:5: sgdr_cycle=70: max_batches=9 ends the training before the rate begins again; "
-         "allowed for that: 1 to 8\n"},
-        {"policy=cyclic\ncyclic_step=4\nlearning_rate=.01\nlearning_rate_min=1e-2\n",
-         "a.cfg:6: learning_rate_min=1e-2: lowest and highest rate are both 0.01, so the rate does "
-         "not change; allowed for that: learning_rate above learning_rate_min\n"},
-        {"policy=cyclic\ncyclic_step=4\nlearning_rate=.01\nlearning_rate_min=.00999\n", ""},
-        {"policy=cosine\nmax_batches=9\nlearning_rate=.00001\n",
-         "a.cfg:5: learning_rate=.00001: lowest and highest rate are both 1e-05, so the rate does "
-         "not change; allowed for that: learning_rate above learning_rate_min\n"},
-        {"policy=cyclic\nmax_batches=9\ncyclic_step=9\n", ""},
-        {"policy=cyclic\nmax_batches=9\ncyclic_step=10\n",
-         "a.cfg:5: cyclic_step=10: max_batches=9 ends the training before the rate has reached "
-         "learning_rate; allowed for that: 1 to 9\n"},
-        /* onecycle has no lowest rate of the cfg's. */
-        {"policy=onecycle\nmax_batches=9\nlearning_rate=.00001\n", ""},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CHECK_INT(read_keys(cases[i].keys), 0);
-        CHECK_STR(notes, cases[i].told);
-    }
-}
-
-AMP_TEST(contradictions_are_refused)
-{
-    check_refused("policy=onecycle\nmax_batches=9\nburn_in=100\n",
-                  "a.cfg:5: burn_in=100: allowed: none with policy=onecycle, which begins with a "
-                  "small rate itself");
-    check_refused("policy=onecycle\nmax_batches=9\nmomentum=.8\n",
-                  "a.cfg:5: momentum=.8: allowed with policy=onecycle: at least momentum_min, "
-                  "which is 0.85 without a key");
-    check_refused("policy=onecycle\nmax_batches=9\nadam=1\nmomentum_min=.95\n",
-                  "a.cfg:6: momentum_min=.95: allowed: 0 to B1, which is 0.9");
-    check_refused("policy=onecycle\nmax_batches=9\noptimizer=adamw\nB1=.5\n",
-                  "a.cfg:6: B1=.5: allowed with policy=onecycle: at least momentum_min, which is "
-                  "0.85 without a key");
-    check_refused("policy=cosine\nmax_batches=9\nlearning_rate=1e-6\n",
-                  "a.cfg:5: learning_rate=1e-6: allowed with policy=cosine: at least "
-                  "learning_rate_min, which is 1e-05 without a key");
-    check_refused("policy=cosine\nmax_batches=9\nlearning_rate=.001\nlearning_rate_min=.01\n",
-                  "a.cfg:6: learning_rate_min=.01: allowed: 0 to learning_rate, which is 0.001");
-    check_refused("policy=cosine\n", "a.cfg:3: policy=cosine: needs max_batches=, at least 1");
-    check_refused("policy=sgdr\n", "a.cfg:3: policy=sgdr: needs max_batches=, at least 1");
-    check_refused("policy=cyclic\n",
-                  "a.cfg:3: policy=cyclic: needs cyclic_step=, the iterations from the lowest to "
-                  "the highest rate (Smith 2017: those of 2 to 10 epochs)");
-    check_refused("policy=sgdr\nsgdr_cycle=0\n",
-                  "a.cfg:4: sgdr_cycle=0: allowed: a whole number, 1 to 1000000000");
-    check_refused("policy=cyclic\nlearning_rate_min=-1\n",
-                  "a.cfg:4: learning_rate_min=-1: allowed: 0 to 1");
-    check_refused("policy=cyclic\ncyclic_step=many\n",
-                  "a.cfg:4: cyclic_step=many: allowed: a whole number, 1 to 1000000000");
 }
 
 AMP_TEST(the_report_has_every_number)

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <mutex>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -33,7 +32,7 @@ const size_t MOST_SHARED_BYTES = 48 << 10, MOST_ARGUMENT_BYTES = 4096;
 
 struct fiber {
     ucontext_t context; /* to start; later a system call each time would be slow */
-    jmp_buf jump;       /* to go on */
+    void *jump[5];      /* to go on */
     bool started;
     void *asan_stack;
     const void *stack;
@@ -60,9 +59,9 @@ void switch_fiber(fiber *from, fiber *to)
 {
     __sanitizer_start_switch_fiber(&from->asan_stack, to->stack, to->stack_bytes);
     from->started = true;
-    if (!_setjmp(from->jump)) {
+    if (!__builtin_setjmp(from->jump)) {
         __tsan_switch_to_fiber(to->tsan, WITHOUT_ORDER);
-        if (to->started) _longjmp(to->jump, 1);
+        if (to->started) __builtin_longjmp(to->jump, 1);
         setcontext(&to->context);
     }
     arrive(from->asan_stack);
@@ -103,6 +102,7 @@ struct {
     unsigned idle_count;
     unsigned char *shared; /* of the launch's size, then the guard */
     unsigned barriers, warp_barriers[MOST_THREADS / WARP]; /* passed so far */
+    unsigned in_warp[MOST_THREADS / WARP];                 /* the lanes that wait in an operation */
     uint64_t random, seed;
 } block;
 
@@ -206,17 +206,20 @@ void run_threads()
     }
 }
 
+/* Its stack begins in another cache line of a page than its neighbours': with all of them in one
+ * place of theirs, the cache would hold few at a time. */
 fiber *new_fiber()
 {
+    static size_t fibers;
     fiber *f = new fiber();
     void *stack =
         mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (stack == MAP_FAILED) die("no memory for the stacks of threads");
     getcontext(&f->context);
-    f->context.uc_stack.ss_sp = stack;
-    f->context.uc_stack.ss_size = STACK_BYTES;
     f->stack = stack;
-    f->stack_bytes = STACK_BYTES;
+    f->stack_bytes = STACK_BYTES - fibers++ % 64 * 64;
+    f->context.uc_stack.ss_sp = stack;
+    f->context.uc_stack.ss_size = f->stack_bytes;
     f->tsan = __tsan_create_fiber(0);
     makecontext(&f->context, run_threads, 0);
     return f;
@@ -283,6 +286,7 @@ void run_block()
     give(&tokens.launch);
     block.ready_count = block.at_barrier = block.barriers = 0;
     memset(block.warp_barriers, 0, sizeof block.warp_barriers);
+    memset(block.in_warp, 0, sizeof block.in_warp);
     for (unsigned i = 0; i < block.count; i++)
         start_thread(i);
     thread *first = take_ready();
@@ -422,7 +426,10 @@ uint64_t emulation_warp(emulation_operation operation, unsigned mask, uint64_t v
     if (!(mask >> lane & 1)) die("a lane that calls a warp operation is not in its mask");
     if (operation == EMULATION_SHUFFLE && !(mask >> from & 1))
         die("a shuffle takes the value of a lane that is not in its mask");
-    if (warp_is_complete(own, warp)) {
+    unsigned *waiting = &block.in_warp[i / WARP];
+    *waiting |= 1u << lane;
+    if ((*waiting & mask) == mask && warp_is_complete(own, warp)) {
+        *waiting &= ~mask;
         *barriers += orders;
         uint64_t values[WARP], votes = ballot(mask, warp);
         for (unsigned l = 0; l < WARP; l++)

@@ -407,6 +407,18 @@ static void nudge(struct rig *r, int layer, size_t i, float h)
         if (node->copy[k].data) ampk_ref_set_flat(&node->copy[k], n, at, v, false, NULL);
 }
 
+void rig_disturb(const struct rig *r, const struct ampk_tensor *t)
+{
+    size_t image = t->data && r->noise ? ampk_ref_count(t) / (size_t)t->n : 0;
+    for (int n = 0; n < t->n; n++)
+        for (size_t i = 0; i < image; i++) {
+            double v = ampk_ref_get_flat(t, n, i);
+            rig_seed_dropout(r->noise_draw << 32 | ampk_ref_float_bits((float)v));
+            v *= 1 + r->noise * (2 * (double)dropout_uniform() - 1);
+            ampk_ref_set_flat(t, n, i, v, false, NULL);
+        }
+}
+
 void rig_forward_nudged(struct rig *r, int layer, size_t i, float h)
 {
     for (int k = 0, at = 0; k < r->n_rolling; at += (int)r->rolling[k++].n)
@@ -418,12 +430,28 @@ void rig_forward_nudged(struct rig *r, int layer, size_t i, float h)
         rig_seed_dropout((uint64_t)k);
         amp_graph_forward(r->graph, k);
         if (k == layer) nudge(r, layer, i, h);
+        const struct amp_node *node = &r->graph->nodes[amp_plan_writes(r->plan, k)];
+        rig_disturb(r, &node->out);
+        for (int format = 0; format < AMP_FORMATS; format++)
+            rig_disturb(r, &node->copy[format]);
     }
 }
 
 void rig_forward(struct rig *r)
 {
     rig_forward_nudged(r, -1, 0, 0);
+}
+
+void rig_settle(struct rig *r, struct rig *other)
+{
+    rig_forward(r);
+    for (int k = 0, at = 0; k < r->n_rolling; at += (int)r->rolling[k++].n)
+        for (size_t i = 0; i < r->rolling[k].n; i++) {
+            float *start = &r->rolling_start[at + (int)i];
+            if (r->rolling[k].value == r->bindings[r->rolling[k].layer].rolling_mean)
+                *start = (r->rolling[k].value[i] - .99f * *start) / .01f;
+            other->rolling_start[at + (int)i] = *start;
+        }
 }
 
 void rig_backward(struct rig *r, float scale)

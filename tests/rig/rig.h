@@ -40,6 +40,8 @@ struct rig {
     const float *labels;          /* net.truth */
     double loss;                  /* of the last forward */
     double loss_rounding; /* what rounding the losses' inputs to FP32 may change it by, squared */
+    double noise;         /* 0, or what rig_disturb changes values by, at most and relative */
+    uint64_t noise_draw;
     char err[1024];
 };
 
@@ -56,6 +58,13 @@ int rig_make_graph(struct rig *, bool accumulate);
 /* Makes the plan anew, from a description that the caller has changed, and then the graph. 0, or -1
  * with the reason in rig->err. */
 int rig_plan_again(struct rig *);
+
+/* Makes the rolling means those of the batch, as they are after some training; other rigs of the
+ * same net get the same ones. Darknet begins with zeros, and the variance, summed about the rolling
+ * mean, loses digits where that is far away. */
+void rig_settle(struct rig *, struct rig *other);
+/* As rounding may: equal values change alike. Forward does it to each output. */
+void rig_disturb(const struct rig *, const struct ampk_tensor *);
 
 /* All layers forward with fresh convolution weights, the rolling statistics as at the start, and
  * the same dropout masks every time. */

@@ -35,9 +35,9 @@ def settings(nccl=NCCL, **env):
 
 def check_ordered(root):
     """By NCCL, through the host, and in one process: the same bytes."""
-    one = make(root / "one", ORDERED + ON_GPU, iterations=8)
+    one = make(root / "one", ORDERED + ON_GPU, iterations=5)
     train(one, 0, **settings())
-    by_nccl, by_host = (make(root / way, ORDERED + ON_GPU, iterations=8) for way in ("nccl", "host"))
+    by_nccl, by_host = (make(root / way, ORDERED + ON_GPU, iterations=5) for way in ("nccl", "host"))
     said = train(by_nccl, 3, **settings())
     assert said.count("darknet-amp: the processes exchange by NCCL 2.18.0\n") == 1, said
     assert HOST not in said, said
@@ -45,7 +45,7 @@ def check_ordered(root):
     assert said.count(HOST + "rank 0 on ") == 1 and "libnccl.so.2 is version 2.17, too old" in said, said
     assert "exchange by NCCL" not in said, said
     assert pair(by_nccl) == pair(one) and pair(by_host) == pair(one)
-    on_cpu = make(root / "cpu", ORDERED, iterations=8)
+    on_cpu = make(root / "cpu", ORDERED, iterations=5)
     train(on_cpu, 0)
     assert pair(on_cpu) != pair(one), "this did not run on the emulated GPU"
 
@@ -67,6 +67,7 @@ def check_default(root):
 
 SMALL, OFF = "amp_bucket_mb=0.001\n", "amp_bucket_mb=0\n"  # 0.001: a convolution or two
 SEARCH = "loss_scale_window=3\n"
+STEPS = 4  # of which the last has recordings
 FROZEN = ("filters=8\nsize=3\nstride=2", "filters=8\nsize=3\nstride=2\nfreeze=1")
 STOPPED = ("filters=8\nsize=3\nstride=1\npad=1", "filters=8\nsize=3\nstride=1\npad=1\nstopbackward=1")
 RECOMPUTED = ("filters=4\nsize=1\nstride=1\npad=1", "filters=4\nsize=1\nstride=1\npad=1\ncheckpoint=1")
@@ -104,7 +105,7 @@ def both(root, keys, n=3, weights=(), **made):
     """Trains in buckets and in one piece; both are to end with the same bytes. Returns both logs and what rank 0 said."""
     logs = []
     for name, bucket in ("off", OFF), ("small", SMALL):
-        folder = make(root / name, FAST + ON_GPU + keys + bucket + "amp_log=log\n", iterations=12, **made)
+        folder = make(root / name, FAST + ON_GPU + keys + bucket + "amp_log=log\n", iterations=6, **made)
         said = train(folder, n, *weights, **settings())
         assert "exchange by NCCL" in said, said
         logs.append(numbers_of(folder))
@@ -119,7 +120,7 @@ def check_ahead(root):
     train(before, 0, **settings())
     for name, keys, changes in (
             ("search", SEARCH, ()), ("rounded", SEARCH + "amp_wire=bf16\n", ()),
-            ("skipping", "amp_on_overflow=skip\nloss_scale_init=16777216\nloss_scale_backoff=.25\n", ()),
+            ("skipping", "amp_on_overflow=skip\nloss_scale_init=262144\nloss_scale_backoff=.25\n", ()),
             ("rules", SEARCH + "optimizer=lamb\nclip_grad_norm=.1\nema_alpha=.9\n", (processes.DROPOUT, RECOMPUTED)),
             ("frozen", SEARCH + "adam=1\n", (FROZEN,)), ("stopped", SEARCH + "amp_wire=bf16\n", (STOPPED,)),
             ("native", SEARCH, NATIVE), ("fp32", "amp_dtype=fp32\n", ())):
@@ -136,7 +137,7 @@ def check_one_rank(root):
     for wire in "", "amp_wire=bf16\n":
         folders = []
         for bucket in OFF, SMALL:
-            folder = make(root / (wire[-5:-1] + bucket.split("=")[1].strip()), FAST + ON_GPU + wire + bucket + "amp_log=log\n")
+            folder = make(root / (wire[-5:-1] + bucket.split("=")[1].strip()), FAST + ON_GPU + wire + bucket + "amp_log=log\n", iterations=4)
             (folder / "image003.txt").write_text("1 nan nan .2 .2\n")
             assert "image003.png" in train(folder, 4, **settings())
             folders.append(folder)
@@ -158,24 +159,24 @@ def check_demoted(root):
 def check_during(root):
     """Buckets leave one after another between the recordings of a backward pass; a step of rank 2, whose share is one
     pass: its statistics, and the buckets."""
-    folder = make(root / "during", FAST + ON_GPU + SMALL + "loss_scale=128\n", iterations=8)
+    folder = make(root / "during", FAST + ON_GPU + SMALL + "loss_scale=128\n", iterations=STEPS)
     train(folder, 3, **settings(NCCL_HOST_TELLS="1"))
     calls = calls_of(folder, 2)
-    steps = [calls[i * len(calls) // 8:(i + 1) * len(calls) // 8] for i in range(8)]
+    steps = [calls[i * len(calls) // STEPS:(i + 1) * len(calls) // STEPS] for i in range(STEPS)]
     lengths = [[length for length, _ in step] for step in steps]
-    assert lengths == [lengths[0]] * 8 and lengths[0] == [length for length, _ in calls_of(folder, 0)][-len(lengths[0]):], calls
+    assert lengths == [lengths[0]] * STEPS and lengths[0] == [length for length, _ in calls_of(folder, 0)][-len(lengths[0]):], calls
     played = [replays for _, replays in steps[-1][1:]]
     assert len(played) >= 4 and sorted(set(played)) == played, steps[-1]
-    whole = make(root / "whole", FAST + ON_GPU + OFF + "loss_scale=128\n", iterations=8)
+    whole = make(root / "whole", FAST + ON_GPU + OFF + "loss_scale=128\n", iterations=STEPS)
     train(whole, 3, **settings(NCCL_HOST_TELLS="1"))
-    assert len(calls_of(whole, 2)) == 2 * 8
+    assert len(calls_of(whole, 2)) == 2 * STEPS
 
 
 def check_statistics(root):
     """By NCCL they are added up in FP32, on the host in double."""
     found = {}
     for way in "nccl", "host":
-        folder = make(root / way, FAST + ON_GPU + "amp_dtype=fp32\n", iterations=6)
+        folder = make(root / way, FAST + ON_GPU + "amp_dtype=fp32\n", iterations=3)
         train(folder, 3, **settings(**({} if way == "nccl" else {"NCCL_HOST_VERSION": "21703"})))
         found[way] = processes.weights_of(folder)
     worst = max(abs(a - b) / max(abs(a), 1e-3) for a, b in zip(found["nccl"], found["host"]))

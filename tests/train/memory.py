@@ -30,7 +30,7 @@ activation=leaky
 
 def make(folder, keys, batch, subdivisions):
     """A detector of 4 MiB an image and 15 MiB of weights."""
-    toyset.make(folder, images=8, size=256, batch=batch, net_keys="mixed_precision=1\nseed=1\n" + keys)
+    toyset.make(folder, images=8, size=256, batch=batch, max_batches=2, net_keys="mixed_precision=1\nseed=1\n" + keys)
     text = (folder / "toy.cfg").read_text().replace("subdivisions=2", "subdivisions=%s" % subdivisions)
     net, head = text.partition("[convolutional]")[0], toyset.SCALE.format(mask="0,1").replace("{random}", "0")
     shapes = ((16, 1), (32, 2), (64, 2), (128, 2), (256, 2), (512, 2), (512, 1))
