@@ -1,6 +1,6 @@
 /* Decides whether the file of an image's truths is what one of Darknet's trainers can load: tags,
- * values or masks. It must not know which trainer that is
- * (check_trainers.c), and boxes are labels.c's. */
+ * values or masks. It must not know which trainer that is (check_trainers.c), and boxes are
+ * labels.c's. */
 #define _GNU_SOURCE
 #include "truth_files.h"
 
