@@ -409,7 +409,10 @@ bool amp_darknet_check(const struct amp_darknet_line *line)
 {
     static char err[1 << 16];
     struct amp_darknet_checks c = {.line = line,
-                                   .k = {.infers = true, .err = err, .err_size = sizeof err}};
+                                   .k = {.infers = true,
+                                         .half = amp_darknet_option(line, "-half"),
+                                         .err = err,
+                                         .err_size = sizeof err}};
     bool trains = amp_darknet_takes(&c, AMP_TRAINS);
     check_gpus(&c);
     check_needs(&c);

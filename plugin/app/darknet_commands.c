@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "amp.h"
+#include "inference.h"
 #include "measuring.h"
 #include "watch.h"
 #include "plugin/core/read/text.h"
@@ -35,6 +36,7 @@ int darknet_main(int argc, char **argv);
 /* Words of ours: */
 #define SAVES " backup=" /* where Darknet has a fixed folder */
 #define WATCH " topk topk_every=P patience=P chart="
+#define HALF  " half"
 
 #define CIFAR      "data/cifar/cifar-10-batches-bin/"
 #define CIFAR_TEST CIFAR "test_batch.bin"
@@ -66,13 +68,13 @@ enum { /* for short lines */
  * other tests do without DATA, whatever Darknet's usage says. */
 /* clang-format off */
 static const struct amp_darknet_command table[] = {
-    {{"detector", "test"}, "DATA CFG [WEIGHTS] [IMAGE]", DETECTOR, .takes = NAMES},
-    {{"detector", "valid"}, "DATA CFG [WEIGHTS]", DETECTOR, .takes = NAMES | VALID | RESULTS},
+    {{"detector", "test"}, "DATA CFG [WEIGHTS] [IMAGE]", DETECTOR HALF, .takes = NAMES},
+    {{"detector", "valid"}, "DATA CFG [WEIGHTS]", DETECTOR HALF, .takes = NAMES | VALID | RESULTS},
     {{"detector", "valid2"}, "DATA CFG [WEIGHTS]", DETECTOR,
      .takes = NAMES | VALID | RESULTS | FLIPS},
     {{"detector", "recall"}, "DATA CFG [WEIGHTS]", DETECTOR, .needs = "data/coco_val_5k.list",
      .hint = DETECTOR_HINT},
-    {{"detector", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", DETECTOR, .takes = NAMES},
+    {{"detector", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", DETECTOR HALF, .takes = NAMES},
     {{"detector", "train"}, "DATA CFG [WEIGHTS]", .options = DETECTOR},
     {{"detector", "map"}, "DATA CFG WEIGHTS", .options = DETECTOR},
     {{"detect", NULL}, "CFG [WEIGHTS] [IMAGE]", "thresh=F out= fullscreen", .takes = NAMES,
@@ -270,6 +272,18 @@ static int watch(const struct amp_darknet_line *l)
     return amp_watch_training(&words, &amp_measure_top, l->argc, l->argv);
 }
 
+/* Darknet gets a copy of the cfg that has the keys. It reads the file once, and the copy lasts as
+ * long as the program. */
+static int take_half(struct amp_darknet_line *l)
+{
+    static struct amp_inference copy;
+    const char *cfg = amp_darknet_file(l, "CFG");
+    if (amp_inference_open(&copy, cfg, true)) return -1;
+    for (int i = 1; i < l->argc; i++)
+        if (l->argv[i] == cfg) l->argv[i] = copy.cfg;
+    return 0;
+}
+
 int amp_command_darknet(int argc, char **argv, int first, int second)
 {
     const char *one = argv[first], *two = second < argc ? argv[second] : "";
@@ -285,6 +299,7 @@ int amp_command_darknet(int argc, char **argv, int first, int second)
         if (!amp_launch_read(getenv).rank) fputs("nothing was trained\n", stderr);
         return 1;
     }
+    if (amp_darknet_option(&l, "-half") && take_half(&l)) return 1;
     amp_refuse_bad_images(1);
     return darknet_main(l.argc, l.argv); /* Darknet keeps pointers into it */
 }
