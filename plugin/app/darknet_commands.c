@@ -6,13 +6,14 @@
 #define _GNU_SOURCE
 #include "darknet_commands.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "amp.h"
-#include "inference.h"
 #include "measuring.h"
+#include "valid.h"
 #include "watch.h"
 #include "plugin/core/read/text.h"
 #include "plugin/spread/launcher.h"
@@ -272,16 +273,35 @@ static int watch(const struct amp_darknet_line *l)
     return amp_watch_training(&words, &amp_measure_top, l->argc, l->argv);
 }
 
-/* Darknet gets a copy of the cfg that has the keys. It reads the file once, and the copy lasts as
- * long as the program. */
-static int take_half(struct amp_darknet_line *l)
+/* Of a detector, as far as it has such a word. */
+static bool takes_half(const struct amp_darknet_line *l)
 {
-    static struct amp_inference copy;
-    const char *cfg = amp_darknet_file(l, "CFG");
-    if (amp_inference_open(&copy, cfg, true)) return -1;
+    return strstr(l->command->options, HALF);
+}
+
+static bool is_valid(const struct amp_darknet_line *l)
+{
+    return takes_half(l) && (l->command->takes & RESULTS);
+}
+
+/* With -half Darknet gets a copy of the cfg that has the keys, which lasts as long as the program.
+ * 1: it is Darknet's; 0: all is done; -1 after saying why not. */
+static int infer(struct amp_darknet_line *l)
+{
+    static struct amp_valid v;
+    const char *cfg = amp_darknet_file(l, "CFG"), *gpu = amp_darknet_option(l, "-i");
+    signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error like a full disk */
+    v.data = amp_darknet_file(l, "DATA");
+    v.weights = amp_darknet_file(l, "WEIGHTS");
+    v.out = amp_darknet_option(l, "-out");
+    amp_machine_choose(amp_darknet_option(l, "-nogpu") ? -1 : gpu ? atoi(gpu) : 0);
+    if (amp_inference_open(&v.inference, cfg, amp_darknet_option(l, "-half"),
+                           is_valid(l) ? amp_valid_count(v.data) : 0))
+        return -1;
+    if (v.inference.batched) return amp_valid_run(&v);
     for (int i = 1; i < l->argc; i++)
-        if (l->argv[i] == cfg) l->argv[i] = copy.cfg;
-    return 0;
+        if (l->argv[i] == cfg) l->argv[i] = v.inference.cfg;
+    return 1;
 }
 
 int amp_command_darknet(int argc, char **argv, int first, int second)
@@ -299,7 +319,8 @@ int amp_command_darknet(int argc, char **argv, int first, int second)
         if (!amp_launch_read(getenv).rank) fputs("nothing was trained\n", stderr);
         return 1;
     }
-    if (amp_darknet_option(&l, "-half") && take_half(&l)) return 1;
+    int rest = takes_half(&l) ? infer(&l) : 1;
+    if (rest < 1) return rest ? 1 : 0;
     amp_refuse_bad_images(1);
     return darknet_main(l.argc, l.argv); /* Darknet keeps pointers into it */
 }

@@ -218,11 +218,11 @@ static int compute(const struct command *c, const struct amp_ap_set *ap, struct 
     return failed ? amp_complain(err) : 0;
 }
 
-/* cfg: the one to load. Settings are collected here, where network and command are both at hand. */
-static int measure(const struct command *c, char *cfg, const char *weights,
-                   struct amp_map_report *r)
+/* Settings are collected here, where network and command are both at hand. */
+static int measure(const struct command *c, const struct amp_inference *inference,
+                   const char *weights, struct amp_map_report *r)
 {
-    network *net = load_network(cfg, (char *)weights, 0);
+    network *net = amp_inference_load(inference, weights);
     amp_refuse_bad_images(0); /* detect.c names all of them instead */
     r->settings = (struct amp_map_settings){.data = c->data,
                                             .cfg = c->cfg,
@@ -246,9 +246,9 @@ static int measure_all(const struct command *c, const struct amp_eval_set *set)
     struct amp_map_report reports[MOST_WEIGHTS] = {{.set = set}, {.set = set}};
     int n = c->weights[1] ? 2 : 1, failed = 0;
     struct amp_inference inference;
-    if (amp_inference_open(&inference, c->cfg, c->half)) return -1;
+    if (amp_inference_open(&inference, c->cfg, c->half, set->images.count)) return -1;
     for (int i = 0; i < n && !failed; i++)
-        failed = measure(c, inference.cfg, c->weights[i], &reports[i]);
+        failed = measure(c, &inference, c->weights[i], &reports[i]);
     amp_inference_close(&inference);
     failed = failed || write_page(c, reports, n);
     for (int i = 0; i < n; i++) {
