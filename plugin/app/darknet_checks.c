@@ -390,8 +390,12 @@ static bool check_others(struct amp_darknet_checks *c)
 bool amp_darknet_check(const struct amp_darknet_line *line)
 {
     static char err[1 << 16];
-    struct amp_darknet_checks c = {
-        .line = line, .k = {.infers = true, .warn = stderr, .err = err, .err_size = sizeof err}};
+    struct amp_darknet_checks c = {.line = line,
+                                   .k = {.infers = true,
+                                         .half = amp_darknet_option(line, "-half"),
+                                         .warn = stderr,
+                                         .err = err,
+                                         .err_size = sizeof err}};
     bool trains = amp_darknet_takes(&c, AMP_TRAINS);
     check_gpus(&c);
     check_needs(&c);

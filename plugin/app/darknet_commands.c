@@ -6,12 +6,14 @@
 #define _GNU_SOURCE
 #include "darknet_commands.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "amp.h"
 #include "measuring.h"
+#include "valid.h"
 #include "watch.h"
 #include "plugin/core/read/text.h"
 #include "plugin/spread/launcher.h"
@@ -35,6 +37,7 @@ int darknet_main(int argc, char **argv);
 /* Words of ours: */
 #define SAVES " backup=" /* where Darknet has a fixed folder */
 #define WATCH " topk topk_every=P patience=P chart= quiet"
+#define HALF  " half"
 
 #define CIFAR      "data/cifar/cifar-10-batches-bin/"
 #define CIFAR_TEST CIFAR "test_batch.bin"
@@ -66,13 +69,13 @@ enum { /* for short lines */
  * other tests do without DATA, whatever Darknet's usage says. */
 /* clang-format off */
 static const struct amp_darknet_command table[] = {
-    {{"detector", "test"}, "DATA CFG [WEIGHTS] [IMAGE]", DETECTOR, .takes = NAMES},
-    {{"detector", "valid"}, "DATA CFG [WEIGHTS]", DETECTOR, .takes = NAMES | VALID | RESULTS},
+    {{"detector", "test"}, "DATA CFG [WEIGHTS] [IMAGE]", DETECTOR HALF, .takes = NAMES},
+    {{"detector", "valid"}, "DATA CFG [WEIGHTS]", DETECTOR HALF, .takes = NAMES | VALID | RESULTS},
     {{"detector", "valid2"}, "DATA CFG [WEIGHTS]", DETECTOR,
      .takes = NAMES | VALID | RESULTS | FLIPS},
     {{"detector", "recall"}, "DATA CFG [WEIGHTS]", DETECTOR, .needs = "data/coco_val_5k.list",
      .hint = DETECTOR_HINT},
-    {{"detector", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", DETECTOR, .takes = NAMES},
+    {{"detector", "demo"}, "DATA CFG [WEIGHTS] [VIDEO]", DETECTOR HALF, .takes = NAMES},
     {{"detector", "train"}, "DATA CFG [WEIGHTS]", .options = DETECTOR},
     {{"detector", "map"}, "DATA CFG WEIGHTS", .options = DETECTOR},
     {{"detect", NULL}, "CFG [WEIGHTS] [IMAGE]", "thresh=U out= fullscreen", .takes = NAMES,
@@ -275,6 +278,37 @@ static int watch(const struct amp_darknet_line *l)
     return 0;
 }
 
+/* Of a detector, as far as it has such a word. */
+static bool takes_half(const struct amp_darknet_line *l)
+{
+    return strstr(l->command->options, HALF);
+}
+
+static bool is_valid(const struct amp_darknet_line *l)
+{
+    return takes_half(l) && (l->command->takes & RESULTS);
+}
+
+/* With -half Darknet gets a copy of the cfg that has the keys, which lasts as long as the program.
+ * 1: it is Darknet's; 0: all is done; -1 after saying why not. */
+static int infer(struct amp_darknet_line *l)
+{
+    static struct amp_valid v;
+    const char *cfg = amp_darknet_file(l, "CFG"), *gpu = amp_darknet_option(l, "-i");
+    signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error like a full disk */
+    v.data = amp_darknet_file(l, "DATA");
+    v.weights = amp_darknet_file(l, "WEIGHTS");
+    v.out = amp_darknet_option(l, "-out");
+    amp_machine_choose(amp_darknet_option(l, "-nogpu") ? -1 : gpu ? atoi(gpu) : 0);
+    if (amp_inference_open(&v.inference, cfg, amp_darknet_option(l, "-half"),
+                           is_valid(l) ? amp_valid_count(v.data) : 0))
+        return -1;
+    if (v.inference.batched) return amp_valid_run(&v);
+    for (int i = 1; i < l->argc; i++)
+        if (l->argv[i] == cfg) l->argv[i] = v.inference.cfg;
+    return 1;
+}
+
 int amp_command_darknet(int argc, char **argv, int first, int second)
 {
     const char *one = argv[first], *two = second < argc ? argv[second] : "";
@@ -290,6 +324,8 @@ int amp_command_darknet(int argc, char **argv, int first, int second)
         if (!amp_launch_read(getenv).rank) fputs("nothing was trained\n", stderr);
         return 1;
     }
+    int rest = takes_half(&l) ? infer(&l) : 1;
+    if (rest < 1) return rest ? 1 : 0;
     amp_refuse_bad_images(1);
     amp_darknet_watch_stdin(l.command);
     return darknet_main(l.argc, l.argv); /* Darknet keeps pointers into it */

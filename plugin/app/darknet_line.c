@@ -122,8 +122,8 @@ static int refuse_option(const struct amp_darknet_command *c, const char *word, 
 /* Words of ours, which Darknet does not see. */
 static bool is_ours(const char *option)
 {
-    static const char *const ours[] = {"-backup",   "-topk",  "-topk_every",
-                                       "-patience", "-chart", "-quiet"};
+    static const char *const ours[] = {"-backup", "-topk",  "-topk_every", "-patience",
+                                       "-chart",  "-quiet", "-half"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (!strcmp(option, ours[i])) return true;
     return false;

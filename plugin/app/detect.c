@@ -1,6 +1,6 @@
-/* Decides how an image becomes rows of detections: run and suppressed as Darknet's `detector valid`
- * does. It must not know what average precision is (amp_detect_ap only hands both sides over), nor
- * how images are loaded (images_ahead.c).
+/* Decides how images become detections, and rows of an evaluation: run and suppressed as Darknet's
+ * `detector valid` does. It must not know what average precision is (amp_detect_ap only hands both
+ * sides over), nor how images are loaded (images_ahead.c).
  */
 #define _GNU_SOURCE
 
@@ -79,49 +79,125 @@ static int append(struct amp_detections *all, struct amp_prediction row)
     return 0;
 }
 
-static int collect(network *net, const struct amp_eval_set *set, int image_index, image original,
-                   float thresh, float nms, struct amp_detections *all)
+/* ---- images, as many at a time as the network takes ---- */
+
+struct picture {
+    int index, w, h;
+};
+
+struct batch {
+    const struct amp_detector *d;
+    float *input; /* of net->batch images; those that are not filled have what was there */
+    struct picture *pictures; /* the filled ones */
+    int n;
+    amp_each_detections *each;
+    void *user;
+};
+
+static int give_detections(const struct batch *b, const struct picture *p)
 {
     const float tree_thresh = .5; /* as in `detector valid` */
-    int n = 0, failed = 0, fractions = amp_maps_as_fork(net);
-    int w = fractions ? 1 : original.w, h = fractions ? 1 : original.h;
-    detection *found = get_network_boxes(net, original.w, original.h, thresh, tree_thresh, set->map,
-                                         fractions, &n);
-    if (nms > 0) do_nms_sort(found, n, set->n_classes, nms);
-    for (int i = 0; i < n && !failed; i++) {
-        struct amp_box b = to_box(found[i].bbox, w, h, &all->unbounded);
-        for (int k = 0; k < set->n_classes && !failed; k++) {
-            if (found[i].prob[k] > 0)
-                failed = append(all, (struct amp_prediction){image_index, k, found[i].prob[k], b});
-        }
-    }
+    const struct amp_detector *d = b->d;
+    int n = 0;
+    if (check_outputs(d->net, d->list[p->index])) return -1;
+    detection *found =
+        get_network_boxes(d->net, p->w, p->h, d->thresh, tree_thresh, d->map, d->fractions, &n);
+    if (d->nms > 0) do_nms_sort(found, n, d->classes, d->nms);
+    int failed = b->each(b->user, p->index, p->w, p->h, found, n);
     free_detections(found, n);
     return failed;
 }
 
-/* What the images of a run come to. */
-struct run {
-    network *net;
+/* Darknet looks for boxes at the first image's place, and takes a batch of two for an image and its
+ * mirror image. */
+static void show_image_of(network *net, int k)
+{
+    for (int i = 0; i < net->n; i++) {
+        layer *l = &net->layers[i];
+        if (!is_head(*l)) continue;
+        l->batch = 1;
+        if (k) memcpy(l->output, l->output + k * l->outputs, (size_t)l->outputs * sizeof(float));
+    }
+}
+
+static int run_batch(struct batch *b)
+{
+    network *net = b->d->net;
+    int failed = 0, n = b->n;
+    b->n = 0;
+    if (n) network_predict(net, b->input);
+    for (int k = 0; k < n && !failed; k++) {
+        show_image_of(net, k);
+        failed = give_detections(b, &b->pictures[k]);
+    }
+    for (int i = 0; i < net->n; i++)
+        if (is_head(net->layers[i])) net->layers[i].batch = net->batch;
+    return failed;
+}
+
+static int take_image(void *user, int i, const struct amp_loaded_image *loaded)
+{
+    struct batch *b = user;
+    size_t inputs = (size_t)b->d->net->inputs;
+    memcpy(b->input + (size_t)b->n * inputs, loaded->resized.data, inputs * sizeof(float));
+    b->pictures[b->n++] = (struct picture){i, loaded->original.w, loaded->original.h};
+    return b->n < b->d->net->batch ? 0 : run_batch(b);
+}
+
+int amp_detect_each(const struct amp_detector *d, struct amp_image_range images, bool progress,
+                    amp_each_detections *each, void *user)
+{
+    size_t n = (size_t)d->net->batch;
+    struct batch b = {.d = d,
+                      .input = calloc(n * (size_t)d->net->inputs, sizeof(float)),
+                      .pictures = calloc(n, sizeof *b.pictures),
+                      .each = each,
+                      .user = user};
+    int failed = !b.input || !b.pictures;
+    if (failed) fprintf(stderr, "error: no memory for %zu images\n", n);
+    failed = failed || amp_images_run(d->net, d->fit, d->list, images, progress, take_image, &b) ||
+             run_batch(&b);
+    free(b.input);
+    free(b.pictures);
+    return failed ? -1 : 0;
+}
+
+/* ---- as rows of an evaluation ---- */
+
+struct rows {
     const struct amp_eval_set *set;
-    float thresh, nms;
-    struct amp_detections *detections;
+    bool fractions;
+    struct amp_detections *all;
 };
 
-static int evaluate_image(void *user, int i, const struct amp_loaded_image *loaded)
+static int collect(void *user, int image, int w, int h, detection *found, int n)
 {
-    const struct run *r = user;
-    network_predict(r->net, loaded->resized.data);
-    if (check_outputs(r->net, r->set->images.line[i])) return -1;
-    return collect(r->net, r->set, i, loaded->original, r->thresh, r->nms, r->detections);
+    struct rows *r = user;
+    int failed = 0;
+    for (int i = 0; i < n && !failed; i++) {
+        struct amp_box b =
+            to_box(found[i].bbox, r->fractions ? 1 : w, r->fractions ? 1 : h, &r->all->unbounded);
+        for (int k = 0; k < r->set->n_classes && !failed; k++) {
+            if (found[i].prob[k] > 0)
+                failed = append(r->all, (struct amp_prediction){image, k, found[i].prob[k], b});
+        }
+    }
+    return failed;
 }
 
 int amp_detect_run(network *net, const struct amp_eval_set *set, struct amp_image_range images,
                    float thresh, float nms, bool progress, struct amp_detections *detections)
 {
-    struct run r = {net, set, thresh, nms, detections};
-    /* network_predict takes one image. */
-    set_batch_network(net, 1);
-    return amp_images_run(net, fit_of(net), set->images.line, images, progress, evaluate_image, &r);
+    const struct amp_detector d = {.net = net,
+                                   .fit = fit_of(net),
+                                   .list = set->images.line,
+                                   .map = set->map,
+                                   .classes = set->n_classes,
+                                   .thresh = thresh,
+                                   .nms = nms,
+                                   .fractions = amp_maps_as_fork(net)};
+    struct rows r = {set, d.fractions, detections};
+    return amp_detect_each(&d, images, progress, collect, &r);
 }
 
 static int sort_detections(const struct amp_eval_set *set, const struct amp_detections *found,

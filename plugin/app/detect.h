@@ -1,10 +1,11 @@
-/* Runs a Darknet network over the images of an evaluation set and collects its detections.
+/* Runs a Darknet network over a list of images, as many at a time as its batch has, and gives or
+ * collects its detections.
  *
  * It does what `detector valid` does: images letterboxed, loaded a few ahead of the network;
- * network_predict with batch 1; get_network_boxes; do_nms_sort. All but the reading of JPEGs is
- * Darknet's own. Boxes are not clipped. One difference: images for a [detection] head (YOLOv1) are
- * stretched to the network's size, as in `yolo valid`, because get_network_boxes takes its boxes as
- * fractions of the whole image.
+ * network_predict; get_network_boxes; do_nms_sort. All but the reading of JPEGs is Darknet's own.
+ * Boxes are not clipped. One difference of an evaluation: images for a [detection] head (YOLOv1)
+ * are stretched to the network's size, as in `yolo valid`, because get_network_boxes takes its
+ * boxes as fractions of the whole image.
  *
  * The network must have passed amp_map_check_network. */
 #ifndef AMP_DETECT_H
@@ -25,6 +26,21 @@ struct amp_detections {
     size_t count, capacity;
     size_t unbounded; /* boxes that are not finite: kept as empty boxes, which match nothing */
 };
+
+struct amp_detector {
+    network *net;
+    enum amp_fit fit;
+    char **list; /* of images */
+    int *map;    /* as of Darknet's map=, or NULL */
+    int classes;
+    float thresh, nms; /* as below */
+    bool fractions;    /* boxes are fractions of the image, not pixels */
+};
+/* An image's, suppressed; w, h: its size. Not 0 ends the run. */
+typedef int amp_each_detections(void *user, int image, int w, int h, detection *, int n);
+/* In the order of the list. 0, or -1 as amp_detect_run. */
+int amp_detect_each(const struct amp_detector *, struct amp_image_range, bool progress,
+                    amp_each_detections *, void *user);
 
 /* How images are fitted into the network: "letterboxed" or "stretched". */
 const char *amp_detect_resize(const network *net);

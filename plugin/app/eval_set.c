@@ -17,6 +17,7 @@
 
 #include "plugin/core/read/cfg.h"
 #include "plugin/core/net/net.h"
+#include "plugin/core/read/half.h"
 #include "plugin/core/read/options.h"
 #include "plugin/core/read/text.h"
 #include "plugin/core/net/weights_file.h"
@@ -382,14 +383,15 @@ static void check_weights(struct checker *k, const char *path)
     if (amp_map_check_weights(path, k->net, k->log, err, sizeof err)) fault(k, "%s", err);
 }
 
-int amp_map_check_network(const char *cfg_path, const char *weights_path,
+int amp_map_check_network(const char *cfg_path, bool half, const char *weights_path,
                           const struct amp_eval_set *set, bool on_gpu, FILE *log)
 {
-    char err[2 * PATH_MAX];
+    char err[2 * PATH_MAX], note[2 * PATH_MAX];
     struct amp_options options;
     struct amp_cfg_file *cfg = amp_cfg_read(cfg_path, err, sizeof err);
     struct amp_net_desc *net = NULL;
-    if (cfg && amp_options_read(cfg, &options, NULL, 0, err, sizeof err) == 0)
+    int failed = cfg && half ? amp_half_ask(cfg, note, sizeof note, err, sizeof err) : 0;
+    if (cfg && !failed && amp_options_read(cfg, &options, NULL, 0, err, sizeof err) == 0)
         net = amp_net_describe(cfg, 0, 0, options.mixed_precision, err, sizeof err);
     struct checker k = {.cfg = cfg, .net = net, .set = set, .on_gpu = on_gpu, .log = log};
     if (net) {

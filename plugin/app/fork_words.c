@@ -35,6 +35,7 @@ static const struct word {
     {"-fps", true, ALL},
     {"-c", true, ALL},
     {"-s", true, ALL},
+    {"-half", false, ALL}, /* ours */
     /* Windows, servers, files that are not written, and what the cfg says here (letter_box=1). */
     {"-dont_show", false, 0},
     {"-show_imgs", false, 0},

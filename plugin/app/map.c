@@ -16,19 +16,21 @@
 #include "commands.h"
 #include "counts.h"
 #include "detect.h"
+#include "inference.h"
 #include "map.h"
 #include "map_page.h"
 #include "measuring.h"
 
 #include "plugin/core/files/file.h"
 #include "plugin/core/read/cfg.h"
+#include "plugin/core/read/half.h"
 
 enum { MOST_WEIGHTS = 2 };
 
 struct command {
     const char *data, *cfg, *weights[MOST_WEIGHTS], *json, *page;
     double iou, thresh, nms;
-    bool coco;
+    bool coco, half;
     int gpu, drawings, points;
     enum amp_dialect dialect; /* the cfg's */
 };
@@ -99,6 +101,9 @@ static int read_command_line(int argc, char **argv, struct command *c)
          .kind = AMP_ARGUMENT_COUNT,
          .target = &c->drawings,
          .high = 1000000},
+        {.name = "half",
+         .help = "Compute in 16 bits, as mixed_precision=1 in the cfg would",
+         .target = &c->half},
         AMP_GPU_ARGUMENTS(&c->gpu),
         {.name = NULL}};
     const struct amp_command_line line = {
@@ -130,8 +135,9 @@ static bool is_fork(const struct command *c)
 /* A cfg that cannot be read is refused later, with its reason. */
 static void read_dialect(struct command *c)
 {
-    char err[4700];
+    char err[4700], note[4700];
     struct amp_cfg_file *cfg = amp_cfg_read(c->cfg, err, sizeof err);
+    if (cfg && c->half) amp_half_ask(cfg, note, sizeof note, err, sizeof err);
     if (cfg) c->dialect = cfg->dialect;
     if (cfg && !is_fork(c) && c->points)
         fprintf(stderr,
@@ -206,9 +212,10 @@ static int compute(const struct command *c, const struct amp_ap_set *ap, struct 
 }
 
 /* Settings are collected here, where network and command are both at hand. */
-static int measure(const struct command *c, const char *weights, struct amp_map_report *r)
+static int measure(const struct command *c, const struct amp_inference *inference,
+                   const char *weights, struct amp_map_report *r)
 {
-    network *net = load_network((char *)c->cfg, (char *)weights, 0);
+    network *net = amp_inference_load(inference, weights);
     amp_refuse_bad_images(0); /* detect.c names all of them instead */
     r->settings = (struct amp_map_settings){.data = c->data,
                                             .cfg = c->cfg,
@@ -231,8 +238,11 @@ static int measure_all(const struct command *c, const struct amp_eval_set *set)
 {
     struct amp_map_report reports[MOST_WEIGHTS] = {{.set = set}, {.set = set}};
     int n = c->weights[1] ? 2 : 1, failed = 0;
+    struct amp_inference inference;
+    if (amp_inference_open(&inference, c->cfg, c->half, set->images.count)) return -1;
     for (int i = 0; i < n && !failed; i++)
-        failed = measure(c, c->weights[i], &reports[i]);
+        failed = measure(c, &inference, c->weights[i], &reports[i]);
+    amp_inference_close(&inference);
     failed = failed || write_page(c, reports, n);
     for (int i = 0; i < n; i++) {
         amp_counts_free(&reports[i].counts);
@@ -245,7 +255,8 @@ static int measure_all(const struct command *c, const struct amp_eval_set *set)
 static int check_networks(const struct command *c, const struct amp_eval_set *set)
 {
     for (int i = 0; i < MOST_WEIGHTS && c->weights[i]; i++)
-        if (amp_map_check_network(c->cfg, c->weights[i], set, gpu_index >= 0, stderr)) return -1;
+        if (amp_map_check_network(c->cfg, c->half, c->weights[i], set, gpu_index >= 0, stderr))
+            return -1;
     return 0;
 }
 

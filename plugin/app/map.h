@@ -56,9 +56,9 @@ const char *amp_eval_set_class_name(const struct amp_eval_set *set, int class_id
  * no [yolo], [region] or [detection] head; a head whose classes differ from the set's, or with a
  * map= or tree= that does not fit or cannot be read; other than 3 channels; weights of another
  * network or cut off. Weights that end exactly between layers are accepted with a warning: later
- * layers keep random weights. weights_path NULL: not looked at. on_gpu: Darknet will use a GPU;
- * only there it computes trees right. */
-int amp_map_check_network(const char *cfg_path, const char *weights_path,
+ * layers keep random weights. weights_path NULL: not looked at. half: as the word -half has it.
+ * on_gpu: Darknet will use a GPU; only there it computes trees right. */
+int amp_map_check_network(const char *cfg_path, bool half, const char *weights_path,
                           const struct amp_eval_set *set, bool on_gpu, FILE *log);
 
 /* Whether a weights file is this net's. One that ends between layers is, with a line in log. 0, or

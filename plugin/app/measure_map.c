@@ -54,7 +54,7 @@ static int read_rules(struct set *s, const struct amp_train_words *w, bool tells
 /* Without boxes every result would be undefined, and no weights the best. */
 static int check_set(const struct set *s, const struct amp_train_words *w)
 {
-    if (amp_map_check_network(w->cfg, NULL, &s->images, gpu_index >= 0, stderr)) return -1;
+    if (amp_map_check_network(w->cfg, false, NULL, &s->images, gpu_index >= 0, stderr)) return -1;
     if (!s->images.n_truths) {
         fprintf(stderr, "error: %s: the valid list has no boxes at all, so -map has no result\n",
                 w->data);

@@ -158,29 +158,14 @@ int amp_print_version(void)
 
 /* ---- the user's cfg ---- */
 
-/* Gives the first section other entries: the same, but mixed_precision is 1. 0, or -1: out of
- * memory. */
-static int set_mixed_precision(struct amp_cfg_section *net)
-{
-    static char key[] = "mixed_precision", one[] = "1";
-    const struct amp_cfg_entry *given = amp_cfg_find(net, key);
-    struct amp_cfg_entry *entries = calloc((size_t)net->n_entries + 1, sizeof *entries);
-    if (!entries) return -1;
-    if (net->n_entries) memcpy(entries, net->entries, (size_t)net->n_entries * sizeof *entries);
-    entries[given ? given - net->entries : net->n_entries] = (struct amp_cfg_entry){
-        .key = key, .value = one, .written = one, .line = given ? given->line : net->line};
-    net->n_entries += !given;
-    net->entries = entries;
-    return 0;
-}
-
 /* Without mixed_precision=1 most keys are not even read. It is set in what was read of the user's
  * cfg, not in a variant, so that messages name the user's file and lines. */
 static int read_as_mixed(struct amp_cfg_file *cfg, struct amp_options *options, char *notes,
                          size_t notes_size, char *err, size_t err_size)
 {
+    static char key[] = "mixed_precision", one[] = "1";
     struct amp_cfg_section *net = cfg->sections, as_written = *net;
-    if (set_mixed_precision(net)) {
+    if (amp_cfg_put(net, key, one)) {
         snprintf(err, err_size, "%s: out of memory", cfg->path);
         return -1;
     }

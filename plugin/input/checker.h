@@ -22,6 +22,7 @@ struct amp_checker {
     char *err;
     size_t err_size, err_used;
     bool infers; /* nothing is trained: no log is written */
+    bool half;   /* as the word -half has it */
     bool failed;
 };
 

@@ -1,4 +1,5 @@
-"""`amp export`: what it writes, refuses and says; that nothing half-written stays; --half, --keep and the metadata.
+"""`amp export`: what it writes, refuses and says; that nothing half-written stays; --half, --keep, the sidecar and
+the metadata.
 
 usage: command.py DARKNET
 """
@@ -13,6 +14,9 @@ import tempfile
 from pathlib import Path
 
 import nets
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import toyset
 
 DARKNET = Path(sys.argv[1]).resolve()
 CFG = """[net]
@@ -161,6 +165,42 @@ def check_full_disk(place):
     place.refuses(r"net\.onnx: cannot be written: File too large", preexec_fn=limit)
 
 
+def check_sidecar(folder, numpy, onnx):
+    """Layers that a training moved to FP32, since their values were too large, are in FP32 in the file; without the
+    sidecar beside the weights they are not."""
+    toyset.make(folder, max_batches=4, net_keys="mixed_precision=1\nseed=1")
+    cfg = folder / "toy.cfg"
+    cfg.write_text(re.sub("(?m)^learning_rate=.*", "learning_rate=1e-9", cfg.read_text()))
+    place = Place(folder, numpy, cfg.read_text())
+    place.change(1, "scales", numpy.array(3e4))  # of its normalized values some are beyond 2.2
+    done = subprocess.run([DARKNET, "detector", "train", "toy.data", "net.cfg", "net.weights", "-clear", "-nogpu"],
+                          cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    place.weights = folder / "backup/net_final.weights"
+    sidecar = place.weights.with_name(place.weights.name + ".amp")
+    plan = subprocess.run([DARKNET, "amp", "plan", place.cfg, place.weights, "--json", "--nogpu"], capture_output=True,
+                          text=True)
+    left = json.loads(plan.stdout)["sidecar"]["left_fp16"]
+    assert 1 in left and len(left) < 6, left
+
+    def held(*words):
+        done = place.export("--half", *words)
+        assert done.returncode == 0, done
+        types = {tensor.name: tensor.data_type for tensor in onnx.load(place.made).graph.initializer}
+        said = re.findall(r"layer (\d+) \[\w+\] stays in FP32: it left FP16 in training, by the sidecar", done.stdout)
+        return [int(index) for index in said], types
+
+    said, types = held()
+    matrices = [layer["index"] for layer in place.network["layers"] if layer["weights"]]
+    assert said == left, (said, left, plan.stderr)
+    assert all(types[f"layer_{index}.weights"] == (1 if index in left else 10) for index in matrices), (left, types)
+    found = metadata(place.made, onnx)["precision"]
+    assert found["left_fp16_in_training"] == left and set(found["layers_in_fp32"]) == {str(index) for index in left}, found
+    sidecar.unlink()
+    said, types = held()
+    assert said == [] and all(types[f"layer_{index}.weights"] == 10 for index in matrices), types
+
+
 def check_comparison(place, folder):
     """A wrong answer is status 2. ONNX Runtime is one that gives zeros here."""
     (folder / "stub").mkdir()
@@ -210,6 +250,7 @@ def main():
         check_metadata(place, onnx)
         check_comparison(place, folder)
         check_half(place, onnx, numpy)
+        check_sidecar(folder / "trained", numpy, onnx)
         place = Place(folder / "net", numpy, CLASSIFIER)
         place.refuses("--raw: .* is no detector", "--raw")
         done = place.export("--half")

@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (int i = 0; i < set.n_classes; i++)
         FUZZ_REQUIRE(amp_eval_set_class_name(&set, i));
-    amp_map_check_network("x.cfg", "x.weights", &set, size & 1, fuzz_nowhere());
+    amp_map_check_network("x.cfg", size & 2, "x.weights", &set, size & 1, fuzz_nowhere());
     amp_eval_set_free(&set);
     return 0;
 }

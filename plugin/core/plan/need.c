@@ -200,8 +200,7 @@ int amp_fit_batch(const struct amp_fitter *f, size_t bytes, struct amp_fit *fit,
 
 /* ---- subdivisions=auto ---- */
 
-/* Bytes that are free where the backend computes; 0: unknown. */
-static size_t free_bytes(const struct ampk_backend *backend, char *err, size_t err_size)
+size_t amp_need_free(const struct ampk_backend *backend, char *err, size_t err_size)
 {
     if (!backend->free_bytes) return amp_free_memory();
     struct ampk_context *context = backend->context_create(0, err, err_size);
@@ -218,7 +217,7 @@ int amp_need_settle(struct amp_net_desc *net, const struct amp_cfg_file *cfg,
     struct amp_fit fit = {0};
     if (!net->auto_subdivisions) return 0;
     snprintf(err, err_size, "how much memory is free is not known");
-    size_t left = free_bytes(backend, err, err_size);
+    size_t left = amp_need_free(backend, err, err_size);
     if (!left) return -1;
     const struct amp_fitter f = {cfg, options, backend, ours, amp_device_bytes(backend, left), 1};
     int batch = amp_cfg_int(cfg->sections, "batch", 1);

@@ -45,6 +45,8 @@ size_t amp_need_total(const struct amp_need *);
 /* What these two lines take. 0, or -1 with text in err. */
 int amp_fit_predict(const struct amp_fitter *, int batch, int subdivisions, struct amp_fit *,
                     char *err, size_t err_size);
+/* Bytes that are free where the backend computes; 0: unknown. */
+size_t amp_need_free(const struct ampk_backend *, char *err, size_t err_size);
 /* The bytes themselves if the backend's memory is a device's, else 0. */
 size_t amp_device_bytes(const struct ampk_backend *, size_t bytes);
 /* The fewest subdivisions of this batch, with a pass for each process, whose passes fit; *fit is

@@ -230,6 +230,20 @@ const char *amp_cfg_string(const struct amp_cfg_section *section, const char *ke
     return entry ? entry->value : def;
 }
 
+int amp_cfg_put(struct amp_cfg_section *section, char *key, char *value)
+{
+    const struct amp_cfg_entry *given = amp_cfg_find(section, key);
+    struct amp_cfg_entry *entries = calloc((size_t)section->n_entries + 1, sizeof *entries);
+    if (!entries) return -1;
+    if (section->n_entries)
+        memcpy(entries, section->entries, (size_t)section->n_entries * sizeof *entries);
+    entries[given ? given - section->entries : section->n_entries] = (struct amp_cfg_entry){
+        .key = key, .value = value, .written = value, .line = given ? given->line : section->line};
+    section->n_entries += !given;
+    section->entries = entries;
+    return 0;
+}
+
 int amp_list_count(const char *list)
 {
     int n = 1;

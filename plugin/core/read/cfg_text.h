@@ -64,6 +64,11 @@ int amp_cfg_int(const struct amp_cfg_section *, const char *key, int def);
 double amp_cfg_float(const struct amp_cfg_section *, const char *key, double def);
 const char *amp_cfg_string(const struct amp_cfg_section *, const char *key, const char *def);
 
+/* Gives the section other entries: the same, but the key has this value, in its old line or the
+ * section's. The entries before are the caller's, to free or to put back; key and value must
+ * outlive the section. 0, or -1: out of memory, and nothing is changed. */
+int amp_cfg_put(struct amp_cfg_section *, char *key, char *value);
+
 /* ---- comma lists ---- */
 
 /* How many elements Darknet sees: commas and one. */
