@@ -165,7 +165,7 @@ static void take_points(const struct ampk_conv *conv, const struct pass *pass, i
                         float *points)
 {
     size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
-    conv->winograd->to_points(pass->panels + slice * written * read * 9, read, written, points);
+    conv->winograd->to_points(ampk_winograd_panels(pass, slice), read, written, points);
 }
 
 static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
@@ -218,43 +218,75 @@ void ampk_cpu_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv
 
 /* ---- backward ---- */
 
-static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
-                          const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
-                          char *memory)
+/* A task's units from `first` on: some channels and filters of x and dy, in the lane or where they
+ * are. */
+struct chunk {
+    int task, first, units;
+    void *x, *dy;
+};
+
+static struct chunk take_chunk(struct ampk_context *ctx, const struct ampk_conv *conv,
+                               const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
+                               int done, const struct lane *lane)
 {
     const struct gradient *g = &conv->gradient;
     const struct bands *bands = &g->bands;
-    int tile = task / g->groups, first_unit = task % g->groups * g->units;
+    int tile = task / g->groups, first_unit = task % g->groups * g->units + done;
     int filters = dy->c / g->slices_k, padded = conv->filters / g->slices_k;
     int channels = ampk_conv_slice_channels(conv) / g->slices_c;
     int filter = tile / g->slices_c * filters;
     int channel = (conv->apart ? tile : tile % g->slices_c) * channels;
     size_t x_bytes = ampk_operand_bytes(conv) * channels * x->w * bands->in_rows;
     size_t y_bytes = ampk_operand_bytes(conv) * padded * dy->w * bands->rows;
-    struct lane lane = lane_at(memory, conv, g->units * x_bytes, g->units * y_bytes);
-    void *of_x = lane.x, *of_dy = lane.y;
-    for (int i = 0; i < g->units; i++) {
+    struct chunk chunk = {task, done, ampk_smaller(g->chunk, g->units - done), lane->x, lane->y};
+    for (int i = 0; i < chunk.units; i++) {
         size_t image = (size_t)(first_unit + i) / bands->count;
         int band = (first_unit + i) % bands->count;
         int first = band * bands->in_step - bands->in_offset;
         struct operand read_x = {x, image, first, bands->in_rows, channel, channels, channels};
         struct operand read_dy = {dy,      image, band * bands->rows, bands->rows, filter,
                                   filters, padded};
-        if (g->units == 1) {
-            of_x = take_rows(ctx, conv, &read_x, lane.x);
-            of_dy = take_rows(ctx, conv, &read_dy, lane.y);
+        if (chunk.units == 1) {
+            chunk.x = take_rows(ctx, conv, &read_x, lane->x);
+            chunk.dy = take_rows(ctx, conv, &read_dy, lane->y);
         } else {
-            load_rows(ctx, conv, &read_x, (char *)lane.x + i * x_bytes);
-            load_rows(ctx, conv, &read_dy, (char *)lane.y + i * y_bytes);
+            load_rows(ctx, conv, &read_x, (char *)lane->x + i * x_bytes);
+            load_rows(ctx, conv, &read_dy, (char *)lane->y + i * y_bytes);
         }
     }
-    if (conv->winograd) {
-        struct ampk_winograd_band band = ampk_winograd_band(&conv->shape, bands);
-        conv->winograd->gradient(&band, g->units, of_x, x_bytes / sizeof(float), (size_t)channels,
-                                 of_dy, y_bytes / sizeof(float), (size_t)filters,
-                                 g->sums + task * ampk_winograd_tile(conv), lane.scratch);
-    } else {
-        ampk_dnnl_execute(g->plan, of_x, g->partial[task], of_dy, lane.scratch);
+    return chunk;
+}
+
+static void multiply_chunk(struct ampk_conv *conv, const struct chunk *chunk, float *scratch)
+{
+    const struct gradient *g = &conv->gradient;
+    size_t channels = (size_t)conv->shape.c / g->slices_c;
+    size_t filters = (size_t)conv->shape.k / g->slices_k;
+    if (!conv->winograd) {
+        ampk_dnnl_execute(g->plan, chunk->x, g->partial[chunk->task], chunk->dy, scratch);
+        return;
+    }
+    struct ampk_winograd_band band = ampk_winograd_band(&conv->shape, &g->bands);
+    conv->winograd->add_gradient(&band, chunk->units, chunk->x, channels, chunk->dy, filters,
+                                 scratch, chunk->first > 0, scratch + ampk_winograd_sums(conv));
+    if (chunk->first + chunk->units == g->units)
+        conv->winograd->take_gradient(scratch, channels, filters,
+                                      g->sums + chunk->task * ampk_winograd_tile(conv));
+}
+
+static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
+                          const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
+                          char *memory)
+{
+    const struct gradient *g = &conv->gradient;
+    size_t x_row = (size_t)ampk_conv_slice_channels(conv) / g->slices_c * x->w;
+    size_t y_row = (size_t)conv->filters / g->slices_k * dy->w;
+    size_t chunk_bytes = ampk_operand_bytes(conv) * g->chunk;
+    struct lane lane = lane_at(memory, conv, chunk_bytes * x_row * g->bands.in_rows,
+                               chunk_bytes * y_row * g->bands.rows);
+    for (int done = 0; done < g->units; done += g->chunk) {
+        struct chunk chunk = take_chunk(ctx, conv, x, dy, task, done, &lane);
+        multiply_chunk(conv, &chunk, lane.scratch);
     }
 }
 

@@ -23,7 +23,7 @@ struct pass {
     bool to_x;
     struct bands bands;
     int slices;
-    int read;    /* channels that oneDNN reads: all, or those of a group if slices are groups */
+    int read;    /* channels that are read: all, or those of a group if slices are groups */
     int written; /* in all slices, as oneDNN sees them */
     int units;   /* in a task, one after the other */
     struct ampk_dnnl_plan *plan; /* one unit, one slice */
@@ -35,6 +35,7 @@ struct gradient {
     struct bands bands; /* of dy; the other tensor is x */
     int slices_k, slices_c;
     int units, groups; /* units in a task, groups of so many */
+    int chunk;         /* units that are multiplied at once: all, but by Winograd fewer */
     struct ampk_dnnl_plan *plan;
     struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups] */
     float *sums;                        /* Winograd's instead: the same of [filters][channels][9] */
@@ -51,7 +52,7 @@ struct ampk_conv {
     struct gradient gradient;             /* no plan if forward_only */
     bool bf16;                            /* oneDNN multiplies BF16: what it reads is not FP32 */
     const struct ampk_winograd *winograd; /* NULL: oneDNN */
-    size_t lane_bytes; /* a thread's memory: operands and oneDNN's scratch memory */
+    size_t lane_bytes;                    /* a thread's memory: operands and scratch memory */
 };
 
 static inline int ampk_smaller(int a, int b)
@@ -110,6 +111,9 @@ void ampk_winograd_destroy(struct ampk_conv *);
 size_t ampk_winograd_bytes(const struct ampk_conv_shape *);
 /* Floats: the points of a slice's weights. */
 size_t ampk_winograd_points(const struct pass *);
+/* Floats: the points of a task's weight gradient. */
+size_t ampk_winograd_sums(const struct ampk_conv *);
+const float *ampk_winograd_panels(const struct pass *, int slice);
 struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, const struct bands *);
 /* Takes rounded weights in. Every thread of a parallel region calls it. */
 void ampk_winograd_pack(struct ampk_conv *, const float *rounded);

@@ -236,6 +236,7 @@ static void cut_gradient(struct ampk_conv *conv)
     g->units =
         task_units(all, tiles, unit_bytes, sizeof(float) * ampk_cpu_conv_padded_weights(conv));
     g->groups = all / g->units;
+    g->chunk = g->units;
 }
 
 static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
@@ -295,10 +296,13 @@ static bool fills_blocks(int channels)
 }
 
 /* Filters can be padded, but in groups they would be read from all over dy. Channels are not: the
- * three of an image would be 13 zeros of 16, which is slower than FP32. */
+ * three of an image would be 13 zeros of 16, which is slower than FP32. Where a stride leaves
+ * columns out between two windows, oneDNN 2.6's weight gradient takes in what its scratch memory
+ * happens to hold. */
 static bool multiplies_bf16(bool on_this_cpu, const struct ampk_conv_shape *s)
 {
     return s->compute == AMPK_COMPUTE_BF16 && on_this_cpu && fills_blocks(s->c / s->groups) &&
+           (s->stride <= s->kw || s->forward_only) &&
            (s->groups == 1 || fills_blocks(s->k / s->groups));
 }
 

@@ -1,9 +1,9 @@
-/* The weights of a convolution on their way from FP32 masters into oneDNN's layouts, and their
- * gradient on its way back.
+/* The weights of a convolution on their way from FP32 masters into the layouts of oneDNN or of
+ * winograd.c, and their gradient on its way back.
  *
  * BF16 goes into both passes' layouts in one pass over the masters, if the layouts are lines of
- * BF16 (dnnl_compat.h): oneDNN's own reorder takes twice as long. Else oneDNN reorders a rounded
- * copy.
+ * BF16 (dnnl_compat.h): oneDNN's own reorder takes twice as long. Else oneDNN or winograd.c
+ * reorders a rounded copy.
  */
 #include "conv.h"
 

@@ -12,14 +12,14 @@
 
 enum {
     TAPS = 9,
-    MOST_SLICE = 128,        /* channels in a slice, if that divides them; until a panel */
+    MOST_SLICE = 128,        /* channels in a slice at most; halved, a panel at least */
     POINT_BYTES = 5 << 20,   /* a slice's points: beyond it they come from memory again and again */
     BAND_TILES = 64,         /* in a band at most, but one row at least */
-    TASK_TILES = 64,         /* in a task at least: its points are used so often */
-    TASKS = 32,              /* wanted at least, for the threads to share */
-    GRADIENT_TASKS = 16,     /* fewer for the weight gradient: they have to be added */
+    TASK_TILES = 32,         /* in a task at least: its points are used so often */
+    CHUNK_TILES = 64,        /* of which the weight gradient takes the points at once, at least */
+    TASKS = 16,              /* wanted, for the threads to share */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
-    FEWEST_TILES = 32,
+    FEWEST_TILES = 16,       /* in an image: fewer do not pay for the points of the weights */
 };
 
 /* Channels of a slice, which divide `all`, where so many fit. */
@@ -31,6 +31,11 @@ static int slice_channels(int all, size_t fit)
     return slice;
 }
 
+static int half_slice(int slice)
+{
+    return slice > AMPK_WINOGRAD_PANEL ? slice / 2 : slice;
+}
+
 /* ---- which ---- */
 
 static int tile_count(int length)
@@ -38,23 +43,24 @@ static int tile_count(int length)
     return (length + 3) / 4;
 }
 
-/* What is computed, whole tiles in whole blocks, must be less than twice the image; and the tiles
- * must be enough to pay for the points of the weights. */
+/* What is computed, whole tiles in whole blocks, must be at most twice the image. The number of
+ * images has no say: a network gives each the same results whatever others are beside it. */
 bool ampk_winograd_suits(const struct ampk_conv_shape *s)
 {
-    int tiles = tile_count(s->h) * tile_count(s->w);
-    int blocks = (tiles + AMPK_WINOGRAD_ROWS - 1) / AMPK_WINOGRAD_ROWS;
+    size_t tiles = (size_t)tile_count(s->h) * tile_count(s->w);
+    size_t blocks = (tiles + AMPK_WINOGRAD_ROWS - 1) / AMPK_WINOGRAD_ROWS;
     return s->kh == 3 && s->kw == 3 && s->stride == 1 && s->pad == 1 && s->groups == 1 &&
            s->c % AMPK_WINOGRAD_PANEL == 0 && s->k % AMPK_WINOGRAD_PANEL == 0 &&
-           blocks * AMPK_WINOGRAD_ROWS * 16 <= 2 * s->h * s->w && s->n * tiles >= FEWEST_TILES;
+           blocks * AMPK_WINOGRAD_ROWS * 16 <= 2 * (size_t)s->h * s->w && tiles >= FEWEST_TILES;
 }
 
 /* ---- how the work is cut ---- */
 
+/* As many rows of tiles as BAND_TILES allow, the same in each band as far as that goes. */
 static struct bands cut_bands(const struct ampk_conv_shape *s)
 {
-    int all = tile_count(s->h), rows = BAND_TILES / tile_count(s->w);
-    rows = ampk_smaller(ampk_larger(rows, 1), all);
+    int all = tile_count(s->h), most = ampk_larger(BAND_TILES / tile_count(s->w), 1);
+    int count = (all + most - 1) / most, rows = (all + count - 1) / count;
     return (struct bands){.count = (all + rows - 1) / rows,
                           .rows = 4 * rows,
                           .in_rows = 4 * rows + 2,
@@ -73,17 +79,11 @@ static size_t band_tiles(const struct ampk_conv_shape *s, const struct bands *b)
     return (size_t)band.rows * band.columns;
 }
 
-/* Units with TASK_TILES tiles. */
-static int fewest_units(const struct ampk_conv_shape *s, const struct bands *b)
+/* Units that have so many tiles. */
+static int units_with(int tiles, const struct ampk_conv_shape *s, const struct bands *b)
 {
-    size_t tiles = band_tiles(s, b);
-    return (int)((TASK_TILES + tiles - 1) / tiles);
-}
-
-/* In one task; for_tasks: so many make enough tasks. */
-static int task_units(int all, int at_least, int for_tasks)
-{
-    return ampk_smaller(ampk_larger(at_least, for_tasks), all);
+    int unit = (int)band_tiles(s, b);
+    return (tiles + unit - 1) / unit;
 }
 
 static void cut_pass(const struct ampk_conv_shape *s, struct pass *pass, bool to_x)
@@ -91,25 +91,35 @@ static void cut_pass(const struct ampk_conv_shape *s, struct pass *pass, bool to
     pass->to_x = to_x;
     pass->read = to_x ? s->k : s->c;
     pass->written = to_x ? s->c : s->k;
-    size_t fit = POINT_BYTES / sizeof(float) / AMPK_WINOGRAD_POINTS / pass->read;
-    pass->slices = pass->written / slice_channels(pass->written, fit);
     pass->bands = cut_bands(s);
     int units = s->n * pass->bands.count;
-    pass->units = task_units(units, fewest_units(s, &pass->bands), units * pass->slices / TASKS);
+    int at_least = units_with(TASK_TILES, s, &pass->bands);
+    int slice = slice_channels(pass->written, POINT_BYTES / sizeof(float) / AMPK_WINOGRAD_POINTS /
+                                                  (size_t)pass->read);
+    while (units * (pass->written / slice) < TASKS * at_least && half_slice(slice) < slice)
+        slice = half_slice(slice);
+    pass->slices = pass->written / slice;
+    pass->units = ampk_smaller(ampk_larger(at_least, units * pass->slices / TASKS), units);
 }
 
 static void cut_gradient(const struct ampk_conv_shape *s, struct gradient *g)
 {
-    g->slices_k = s->k / slice_channels(s->k, MOST_SLICE);
-    g->slices_c = s->c / slice_channels(s->c, MOST_SLICE);
     g->bands = cut_bands(s);
     int units = s->n * g->bands.count;
     size_t bytes = ampk_conv_weight_count(s) * sizeof(float) * units;
-    int at_least = ampk_larger(fewest_units(s, &g->bands), (int)(bytes / PARTIAL_BYTES));
-    g->units = task_units(units, at_least, units * g->slices_k * g->slices_c / GRADIENT_TASKS);
+    int at_least = ampk_larger(units_with(CHUNK_TILES, s, &g->bands), (int)(bytes / PARTIAL_BYTES));
+    int most = (units + at_least - 1) / at_least; /* tasks of a tile of filters and channels */
+    int k = slice_channels(s->k, MOST_SLICE), c = slice_channels(s->c, MOST_SLICE);
+    while (most * (s->k / k) * (s->c / c) < TASKS && half_slice(k) + half_slice(c) < k + c)
+        *(k < c ? &c : &k) /= 2;
+    g->slices_k = s->k / k;
+    g->slices_c = s->c / c;
+    g->units = ampk_larger(at_least, units * g->slices_k * g->slices_c / TASKS);
+    g->units = ampk_smaller(g->units, units);
     while (units % g->units)
         g->units++;
     g->groups = units / g->units;
+    g->chunk = ampk_smaller(units_with(CHUNK_TILES, s, &g->bands), g->units);
 }
 
 /* ---- creation ---- */
@@ -130,13 +140,21 @@ static size_t pass_scratch(const struct ampk_conv *conv, const struct pass *pass
            AMPK_WINOGRAD_POINTS * (rows * channels + 2 * AMPK_WINOGRAD_GAP);
 }
 
+/* Floats: the points of a task's weight gradient. */
+size_t ampk_winograd_sums(const struct ampk_conv *conv)
+{
+    size_t c = (size_t)conv->shape.c / conv->gradient.slices_c;
+    size_t k = (size_t)conv->shape.k / conv->gradient.slices_k;
+    return AMPK_WINOGRAD_POINTS * ((c + AMPK_WINOGRAD_ROWS) * k + AMPK_WINOGRAD_GAP);
+}
+
 static size_t gradient_scratch(const struct ampk_conv *conv)
 {
     const struct gradient *g = &conv->gradient;
-    size_t c = (size_t)conv->shape.c / g->slices_c, k = (size_t)conv->shape.k / g->slices_k;
-    size_t tiles = band_tiles(&conv->shape, &g->bands) * g->units;
-    size_t point = tiles * (c + k) + (c + AMPK_WINOGRAD_ROWS) * k + 3 * AMPK_WINOGRAD_GAP;
-    return AMPK_WINOGRAD_POINTS * point + AMPK_WINOGRAD_ROWS;
+    size_t channels = (size_t)conv->shape.c / g->slices_c + conv->shape.k / g->slices_k;
+    size_t tiles = band_tiles(&conv->shape, &g->bands) * g->chunk;
+    return ampk_winograd_sums(conv) +
+           AMPK_WINOGRAD_POINTS * (tiles * channels + 2 * AMPK_WINOGRAD_GAP);
 }
 
 static void need_lane(struct ampk_conv *conv, size_t x, size_t y, size_t scratch)
@@ -164,7 +182,7 @@ static bool create_gradient(struct ampk_conv *conv)
     cut_gradient(s, g);
     size_t x = (size_t)g->bands.in_rows * s->w * (s->c / g->slices_c);
     size_t y = (size_t)g->bands.rows * s->w * (s->k / g->slices_k);
-    need_lane(conv, g->units * x, g->units * y, gradient_scratch(conv));
+    need_lane(conv, g->chunk * x, g->chunk * y, gradient_scratch(conv));
     g->sums = ampk_aligned_memory(ampk_conv_weight_count(s) * g->groups * sizeof(float));
     return g->sums != NULL;
 }
@@ -199,6 +217,11 @@ size_t ampk_winograd_bytes(const struct ampk_conv_shape *s)
 }
 
 /* ---- weights ---- */
+
+const float *ampk_winograd_panels(const struct pass *pass, int slice)
+{
+    return pass->panels + (size_t)slice * (pass->written / pass->slices) * pass->read * TAPS;
+}
 
 /* Filters are the lanes for y, channels for x. For the threads of a parallel region. */
 void ampk_winograd_pack(struct ampk_conv *conv, const float *rounded)

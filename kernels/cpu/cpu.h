@@ -108,12 +108,14 @@ struct ampk_winograd {
      * memory: 36 * ((tiles + ROWS) * (channels + written) + 2 * GAP) floats. */
     void (*pass)(const struct ampk_winograd_band *, const float *in, size_t channels,
                  const float *points, size_t written, float *out, float *memory);
-    /* gradient[filters][channels][9] from `units` bands of x and of dy, shaped as in and out are.
-     * memory: 36 * (units * tiles * (channels + filters) + (channels + ROWS) * filters + 3 * GAP) +
-     * ROWS floats. */
-    void (*gradient)(const struct ampk_winograd_band *, int units, const float *x, size_t x_step,
-                     size_t channels, const float *dy, size_t y_step, size_t filters,
-                     float *gradient, float *memory);
+    /* sums (+)= the points of the weight gradient of `units` bands of x and of dy, which lie one
+     * after the other, shaped as in and out are. sums: 36 * ((channels + ROWS) * filters + GAP)
+     * floats; memory: 36 * (units * tiles * (channels + filters) + 2 * GAP). */
+    void (*add_gradient)(const struct ampk_winograd_band *, int units, const float *x,
+                         size_t channels, const float *dy, size_t filters, float *sums, bool add,
+                         float *memory);
+    /* gradient[filters][channels][9] from its points */
+    void (*take_gradient)(const float *sums, size_t channels, size_t filters, float *gradient);
 };
 
 struct ampk_dnnl_lines;

@@ -22,15 +22,18 @@ enum {
     COLUMNS = 2 * AMPK_LANES,
 };
 
-/* out[ROWS][COLUMNS] = a[ROWS][depth] * b[depth][COLUMNS]; the steps from one to the next are in
+/* out[ROWS][COLUMNS] (+)= a[ROWS][depth] * b[depth][COLUMNS]; the steps from one to the next are in
  * elements. */
 AMPK_INLINE void multiply_block(size_t depth, const float *a, size_t a_row, size_t a_step,
-                                const float *b, size_t b_step, float *out, size_t out_row)
+                                const float *b, size_t b_step, float *out, size_t out_row, bool add)
 {
     ampk_vec sum[ROWS][2];
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
-        sum[r][0] = sum[r][1] = ampk_vec_set(0);
+        for (int i = 0; i < 2; i++)
+            sum[r][i] =
+                add ? ampk_vec_load(out + r * out_row, i * AMPK_LANES, AMPK_FP32, AMPK_LANES)
+                    : ampk_vec_set(0);
     for (size_t k = 0; k < depth; k++) {
         ampk_vec left = ampk_vec_load(b + k * b_step, 0, AMPK_FP32, AMPK_LANES);
         ampk_vec right = ampk_vec_load(b + k * b_step, AMPK_LANES, AMPK_FP32, AMPK_LANES);
@@ -282,7 +285,7 @@ static void pass(const struct ampk_winograd_band *b, const float *in, size_t cha
             for (size_t i = 0; i < rows; i += ROWS)
                 multiply_block(channels, x + p * x_step + i * channels, channels, 1,
                                points + p * w_step + j / PANEL * PANEL * channels + j % PANEL,
-                               PANEL, y + p * y_step + i * written + j, written);
+                               PANEL, y + p * y_step + i * written + j, written, false);
     points_to_band(b, y, y_step, written, out);
 }
 
@@ -300,32 +303,41 @@ static void store_gradient(const float *points, size_t step, size_t channel, siz
             gradient[(lane * channels + channel) * 9 + tap] = taps[tap][lane];
 }
 
-static void gradient(const struct ampk_winograd_band *b, int units, const float *x, size_t x_step,
-                     size_t channels, const float *dy, size_t y_step, size_t filters, float *out,
-                     float *memory)
+/* A block of rows may read beyond its point's channels, into the gap: the sums of such rows are not
+ * used. */
+static void add_gradient(const struct ampk_winograd_band *b, int units, const float *x,
+                         size_t channels, const float *dy, size_t filters, float *sums, bool add,
+                         float *memory)
 {
     size_t tiles = tiles_of(b), all = tiles * units, rows = whole_blocks(channels);
-    size_t xs = point_step(all * channels), ys = point_step(all * filters);
+    size_t x_unit = (size_t)(4 * b->rows + 2) * b->w * channels;
+    size_t dy_unit = (size_t)4 * b->rows * b->w * filters;
+    size_t x_step = point_step(all * channels), dy_step = point_step(all * filters);
     size_t sum_step = point_step(rows * filters);
-    float *of_dy = memory, *sums = of_dy + POINTS * ys;
-    float *of_x = sums + POINTS * sum_step; /* the last: a block reads beyond its channels */
+    float *of_x = memory, *of_dy = of_x + POINTS * x_step;
     for (int i = 0; i < units; i++) {
-        band_to_points(b, x + i * x_step, channels, of_x + i * tiles * channels, xs);
-        deltas_to_points(b, dy + i * y_step, filters, of_dy + i * tiles * filters, ys);
+        band_to_points(b, x + i * x_unit, channels, of_x + i * tiles * channels, x_step);
+        deltas_to_points(b, dy + i * dy_unit, filters, of_dy + i * tiles * filters, dy_step);
     }
     for (int p = 0; p < POINTS; p++)
         for (size_t j = 0; j < filters; j += COLUMNS)
             for (size_t i = 0; i < channels; i += ROWS)
-                multiply_block(all, of_x + p * xs + i, 1, channels, of_dy + p * ys + j, filters,
-                               sums + p * sum_step + i * filters + j, filters);
+                multiply_block(all, of_x + p * x_step + i, 1, channels, of_dy + p * dy_step + j,
+                               filters, sums + p * sum_step + i * filters + j, filters, add);
+}
+
+static void take_gradient(const float *sums, size_t channels, size_t filters, float *gradient)
+{
+    size_t step = point_step(whole_blocks(channels) * filters);
     for (size_t j = 0; j < filters; j += AMPK_LANES)
         for (size_t c = 0; c < channels; c++)
-            store_gradient(sums + c * filters + j, sum_step, c, channels, out + j * channels * 9);
+            store_gradient(sums + c * filters + j, step, c, channels, gradient + j * channels * 9);
 }
 
 const struct ampk_winograd AMPK_CPU(winograd) = {
     .pack = pack,
     .to_points = to_points,
     .pass = pass,
-    .gradient = gradient,
+    .add_gradient = add_gradient,
+    .take_gradient = take_gradient,
 };
