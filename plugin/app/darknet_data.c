@@ -129,15 +129,53 @@ static void check_labels(struct amp_darknet_checks *c)
         check_lines(c, "leaves", amp_cfg_string(c->data, "leaves", ""), 0, "");
 }
 
+/* Darknet writes to whatever it could open, and to NULL. */
+static void check_result(struct amp_darknet_checks *c, const char *folder, const char *file,
+                         const char *ending)
+{
+    char path[PATH_MAX], err[2 * PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/%s%s", folder, file, ending);
+    if (length > 1000 || strlen(file) + strlen(ending) > NAME_MAX)
+        FAULT(c, "results would go into a file whose name is too long, of the class \"%.60s...\"",
+              file);
+    else if (strchr(file, '/'))
+        FAULT(c,
+              "results of a class go into a file of its name, which cannot be %s%s: give the "
+              "class a name without a /",
+              file, ending);
+    else if (amp_whole_try(path, err, sizeof err))
+        FAULT(c, "results: %s", err);
+}
+
 static void check_results(struct amp_darknet_checks *c)
 {
-    const char *folder = amp_cfg_string(c->data, "results", "results");
+    const char *folder = amp_cfg_string(c->data, "results", "results"), *why;
+    const char *out = amp_darknet_option(c->line, "-out");
+    const char *type = amp_cfg_string(c->data, "eval", "voc");
     amp_darknet_check_folder(
         c, folder,
         amp_cfg_find(c->data, "results")
             ? " (results= of the data file)"
             : " (Darknet writes its results there: make it, or name another as results= "
               "in the data file)");
+    if (c->k.failed || !c->k.net) return;
+    if (!strcmp(type, "coco")) {
+        check_result(c, folder, out ? out : "coco_results", ".json");
+        return;
+    }
+    if (!strcmp(type, "imagenet")) {
+        check_result(c, folder, out ? out : "imagenet-detection", ".txt");
+        return;
+    }
+    struct amp_lines names = {0};
+    char file[PATH_MAX];
+    if (amp_lines_read(amp_cfg_string(c->data, "names", "data/names.list"), true, &names, &why))
+        names.count = 0; /* told before */
+    for (int i = 0; i < names.count && i < last_layer(c)->classes && !c->k.failed; i++) {
+        snprintf(file, sizeof file, "%s%s", out ? out : "comp4_det_test_", names.line[i]);
+        check_result(c, folder, file, ".txt");
+    }
+    amp_lines_free(&names);
 }
 
 void amp_darknet_check_data(struct amp_darknet_checks *c)

@@ -237,6 +237,17 @@ def check_refused(folder):
         assert told.returncode == 1 and all(word in told.stderr for word in words), (command, words, told)
 
 
+def check_result_names(folder):
+    """detector valid writes a file for each class, where that can be made."""
+    names = folder / "toy.names"
+    before = names.read_text()
+    for wrong, word in (("a/b", "a name without a /"), ("x" * 300, "too long")):
+        names.write_text("\n".join([wrong] + before.splitlines()[1:]))
+        told = run(folder, "detector", "valid", "toy.data", "toy.cfg", "toy.weights")
+        assert told.returncode == 1 and word in told.stderr, told
+    names.write_text(before)
+
+
 def check_right(folder):
     """What they need is there: they run as ever, also on a list shorter than Darknet's threads."""
     (folder / "results").mkdir()
@@ -255,6 +266,7 @@ def check_right(folder):
             told = run(folder, *command)
             assert told.returncode == 0, (command, told)
         put_back()
+    check_result_names(folder)
     # One image has the boxes of one image, though four threads load it.
     ids = {line.split()[0] for path in (folder / "results").iterdir() for line in path.read_text().splitlines()}
     assert ids <= {"image000"}, ids

@@ -255,8 +255,8 @@ static int try_marked(const char *path, const char *mark, size_t length, size_t 
 {
     struct stat info;
     char begin[AMP_MARK_WITHIN];
-    if (stat(path, &info)) return amp_whole_try(path, err, err_size);
-    if (!S_ISREG(info.st_mode)) {
+    if (lstat(path, &info)) return amp_whole_try(path, err, err_size);
+    if (!S_ISREG(info.st_mode)) { /* a link would be replaced by a file */
         snprintf(err, err_size, "cannot write %s: exists and is not a regular file", path);
         return -1;
     }
