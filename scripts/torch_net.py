@@ -43,8 +43,9 @@ input.bin and delta_<i>.bin. In front of it is a 1x1 convolution that changes no
 gradient of the layer's input. --check-single compares each, as --check does.
 
 Batch-norm is PyTorch's own, as users write it: variance with 1/N and eps 1e-5 inside the
-root, where Darknet's CPU code has 1/(N-1) and adds 1e-6 to the root. With N values per
-channel the two differ by about 1/(2N) per layer; a comparison must allow for that.
+root. Darknet's CPU code has 1/(N-1) and adds 1e-6 to the root: with N values per channel the
+two differ by about 1/(2N) per layer. On a CPU --check and --check-single compute what is dumped
+by that rule.
 """
 
 import argparse
@@ -111,6 +112,17 @@ def activation(options, default):
     return ACTIVATIONS[name]()
 
 
+class BatchNorm(nn.BatchNorm2d):
+    by_darknet = False  # by the rule of its code for the CPU
+
+    def forward(self, x):
+        if not BatchNorm.by_darknet:
+            return super().forward(x)
+        variance, mean = torch.var_mean(x, (0, 2, 3), keepdim=True)
+        scale, bias = (values.view(1, -1, 1, 1) for values in (self.weight, self.bias))
+        return (x - mean) / (variance.sqrt() + 1e-6) * scale + bias
+
+
 class Convolutional(nn.Module):
     def __init__(self, options, shape):
         super().__init__()
@@ -120,7 +132,7 @@ class Convolutional(nn.Module):
         norm = int(options.get("batch_normalize", 0))
         self.weighted = nn.Conv2d(shape[0], filters, size, stride, padding, groups=groups,
                                   bias=not norm)
-        self.norm = nn.BatchNorm2d(filters, eps=1e-5, momentum=0.01) if norm else None
+        self.norm = BatchNorm(filters, eps=1e-5, momentum=0.01) if norm else None
         self.activation = activation(options, "logistic")
 
     def forward(self, x):
@@ -554,11 +566,13 @@ def finite_results(net, images, deltas, device, amp):
     return heads, gradients
 
 
-def exact_results(net, images, deltas, device):
+def exact_results(net, images, deltas, device, by_darknet=False):
     """As `results`, in FP64. The net has its weights back after it."""
+    BatchNorm.by_darknet = by_darknet
     heads, gradients = results(net.double(), images.double(), [delta.double() for delta in deltas],
                                device)
     net.float()  # batch-norm's rolling statistics, which training does not read, have moved
+    BatchNorm.by_darknet = False
     return heads, gradients
 
 
@@ -587,6 +601,8 @@ def check(net, folders, device, amp):
     own = {"fp32": errors(reference, results(net, images, deltas, device))}
     if amp:
         own["amp"] = errors(reference, finite_results(net, images, deltas, device, amp))
+    if device.type == "cpu":
+        reference = exact_results(net, images, deltas, device, by_darknet=True)
     for folder in folders:
         answer({**errors(reference, read_results(folder, reference)), **own})
 

@@ -75,9 +75,9 @@ def check_cfgs(folder):
 
 
 def check_limits():
-    fine = {"heads": {"0": .001}, "weights": {"0": .01, "1": .02}}
-    judged = bench_lib.judge_single("fp16", {"3": fine, "8": {**fine, "heads": {"0": .002}}})
-    assert judged == {"layers": 2, "heads": .002, "weights": .02}, judged
+    fine = {"heads": {"0": .0005}, "weights": {"0": .01, "1": .02}}
+    judged = bench_lib.judge_single("fp16", {"3": fine, "8": {**fine, "heads": {"0": .001}}})
+    assert judged == {"layers": 2, "heads": .001, "weights": .02}, judged
     for wrong in (.046, float("nan")):
         said = refused(bench_lib.judge_single, "fp16", {"3": fine, "8": {**fine, "weights": {"0": wrong, "1": .01}}})
         assert "layer 8, weights" in said and "layer 3" not in said, said
