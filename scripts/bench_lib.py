@@ -209,14 +209,15 @@ def check_batch(name, told, batch):
 # ---- the same outputs and gradients ----
 
 # How far heads and weight gradients may be from PyTorch's in FP64, relative in the L2 norm. Stock Darknet and the
-# plugin's FP32 are up to 4e-5 and 0.014 away, as PyTorch's FP32 is; 11 bits of operands make that 0.008 and 0.16
+# plugin's FP32 are up to 8e-5 and 0.022 away where PyTorch's FP32 is 4e-5 and 0.013, and 8e-4 in yolov4, where it is
+# 3e-4: Winograd's convolutions round two to three times as much; 11 bits of operands make that 0.008 and 0.16
 # (measurements/*.json). The limits are more than twice that; a layer wired wrongly is wrong by 1 or more. Where
 # PyTorch's own arithmetic of that precision is further from FP64, twice as far is let pass: the deeper the net, the
 # more values move over an activation's kink, and each changes its gradient tenfold. Not more than MOST_WRONG: an
 # output of zeros is wrong by 1. Stock Darknet on a GPU may choose Winograd's or FFT's convolutions, each wrong by some
 # 1e-5: noise of that size after every convolution moves weight gradients by 0.08. BF16 has 8 bits of operands: heads
 # are 8 times as far as FP16's; weight gradients are held to PyTorch's autocast.
-LIMITS = {"fp32": {"heads": 0.0005, "weights": 0.06}, "fp16": {"heads": 0.02, "weights": 0.25},
+LIMITS = {"fp32": {"heads": 0.002, "weights": 0.06}, "fp16": {"heads": 0.02, "weights": 0.25},
           "bf16": {"heads": 0.16, "weights": 0.25},
           "stock-gpu": {"heads": 0.005, "weights": 0.25}}
 MOST_WRONG = 0.9

@@ -43,9 +43,9 @@ input.bin and delta_<i>.bin. In front of it is a 1x1 convolution that changes no
 gradient of the layer's input. --check-single compares each, as --check does.
 
 Batch-norm is PyTorch's own, as users write it: variance with 1/N and eps 1e-5 inside the
-root. Darknet's CPU code has 1/(N-1) and adds 1e-6 to the root: with N values per channel the
-two differ by about 1/(2N) per layer. On a CPU --check and --check-single compute what is dumped
-by that rule.
+root. Darknet's CPU code has 1/(N-1) and adds 1e-6 to the root, AlexeyAB's (--rules fork) has
+1/(N-1) too: with N values per channel that differs by about 1/(2N) per layer. On a CPU what is
+dumped is checked by their rules.
 """
 
 import argparse
@@ -113,14 +113,15 @@ def activation(options, default):
 
 
 class BatchNorm(nn.BatchNorm2d):
-    by_darknet = False  # by the rule of its code for the CPU
+    rules = None  # None: PyTorch's; stock or fork: those of that Darknet's code for the CPU
 
     def forward(self, x):
-        if not BatchNorm.by_darknet:
+        if not BatchNorm.rules:
             return super().forward(x)
         variance, mean = torch.var_mean(x, (0, 2, 3), keepdim=True)
+        root = (variance + 1e-5).sqrt() if BatchNorm.rules == "fork" else variance.sqrt() + 1e-6
         scale, bias = (values.view(1, -1, 1, 1) for values in (self.weight, self.bias))
-        return (x - mean) / (variance.sqrt() + 1e-6) * scale + bias
+        return (x - mean) / root * scale + bias
 
 
 class Convolutional(nn.Module):
@@ -566,13 +567,13 @@ def finite_results(net, images, deltas, device, amp):
     return heads, gradients
 
 
-def exact_results(net, images, deltas, device, by_darknet=False):
+def exact_results(net, images, deltas, device, rules=None):
     """As `results`, in FP64. The net has its weights back after it."""
-    BatchNorm.by_darknet = by_darknet
+    BatchNorm.rules = rules
     heads, gradients = results(net.double(), images.double(), [delta.double() for delta in deltas],
                                device)
     net.float()  # batch-norm's rolling statistics, which training does not read, have moved
-    BatchNorm.by_darknet = False
+    BatchNorm.rules = None
     return heads, gradients
 
 
@@ -590,7 +591,7 @@ def read_results(folder, reference):
              for i, gradient in reference[1].items() if (folder / f"layer_{i}_dw.bin").exists()})
 
 
-def check(net, folders, device, amp):
+def check(net, folders, device, amp, rules):
     """Prints for every folder the errors of what is dumped there against this net's in FP64, and those
     of this net's own in FP32 and with `amp`. All have the first one's images and head gradients."""
     net = net.to(device)
@@ -602,7 +603,7 @@ def check(net, folders, device, amp):
     if amp:
         own["amp"] = errors(reference, finite_results(net, images, deltas, device, amp))
     if device.type == "cpu":
-        reference = exact_results(net, images, deltas, device, by_darknet=True)
+        reference = exact_results(net, images, deltas, device, rules)
     for folder in folders:
         answer({**errors(reference, read_results(folder, reference)), **own})
 
@@ -709,6 +710,7 @@ def main():
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--check", type=Path, nargs="+", metavar="DIR")
+    parser.add_argument("--rules", choices=["stock", "fork"], default="stock")
     parser.add_argument("--prepare", type=Path, metavar="DIR")
     parser.add_argument("--single", type=Path, metavar="DIR")
     parser.add_argument("--check-single", type=Path, nargs="+", metavar="DIR")
@@ -734,7 +736,7 @@ def main():
     for folder in args.check_single or []:
         net = DarknetNet(folder / "net.cfg")
         net.load_weights(folder / "init.weights")
-        check(net, [folder], torch.device(args.device), args.amp)
+        check(net, [folder], torch.device(args.device), args.amp, args.rules)
     if args.check_single:
         return None
     net = DarknetNet(args.cfg)
@@ -743,7 +745,7 @@ def main():
     net.load_weights(args.weights)
     if args.single:
         return make_single(net, args.single)
-    return check(net, args.check, torch.device(args.device), args.amp)
+    return check(net, args.check, torch.device(args.device), args.amp, args.rules)
 
 
 if __name__ == "__main__":

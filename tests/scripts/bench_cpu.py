@@ -86,7 +86,7 @@ def check_limits():
 def toy(folder, python):
     """bench-cpu's own folder of the toy net."""
     (folder / "toy.cfg").write_text(TOY)
-    bench.WORK, bench.MIXED = folder / "work", BENCH_STEP
+    bench.WORK, bench.MIXED, bench.DARKNET = folder / "work", BENCH_STEP, DARKNET
     bench.MODELS["toy"] = (folder / "toy.cfg", 4, 1, 32, False)
     bench.TORCH[0] = python
     return bench.prepare("toy")
