@@ -159,6 +159,22 @@ def check_notes(folder):
             "noted.cfg:%d: filters=8 # x in [conv]: Darknet reads 8; put the remark on its own line" % (8 + mixed))
 
 
+def check_format(found):
+    """By the Trace Event Format: whole process and thread numbers, microseconds; what a row shows lies one inside of
+    the other or apart."""
+    for e in found:
+        assert type(e["pid"]) is int and type(e["tid"]) is int and e["name"], e
+        assert set(e) == {"M": {"ph", "name", "pid", "tid", "args"},
+                          "X": {"ph", "name", "cat", "pid", "tid", "ts", "dur"}}[e["ph"]], e
+    open_until = {}
+    for e in sorted((e for e in found if e["ph"] == "X"), key=lambda e: (e["ts"], -e["dur"])):
+        ends = open_until.setdefault(e["tid"], [])
+        while ends and ends[-1] <= e["ts"] + .01:
+            ends.pop()
+        assert not ends or e["ts"] + e["dur"] <= ends[-1] + .01, (e, ends)
+        ends.append(e["ts"] + e["dur"])
+
+
 def check_trace(folder):
     """Layers lie inside of their passes, each once, and the images of the next step load meanwhile, part by part."""
     told = profile(folder, "toy.cfg", "toy.data", "--trace", "trace.json")
@@ -169,6 +185,7 @@ def check_trace(folder):
     events = [e for e in found if e["ph"] == "X"]
     assert len(events) + len(rows) == len(found) and min(e["ts"] for e in events) == 0
     assert all(e["dur"] >= 0 and e["tid"] in rows for e in events)
+    check_format(found)
 
     def inside(e, outer):
         return outer["ts"] <= e["ts"] + .01 and e["ts"] + e["dur"] <= outer["ts"] + outer["dur"] + .01

@@ -5,9 +5,14 @@ usage: random_nets.py DARKNET COUNT [OPENCV_DNN]     AMP_TEST_SEED chooses the n
 opencv_dnn.cc
 """
 
+import contextlib
+import functools
+import io
+import multiprocessing
 import os
 import random
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -15,13 +20,14 @@ from pathlib import Path
 
 import nets
 
+SCRIPT = str(Path(__file__).resolve().parents[2] / "scripts/export")
 ACTIVATIONS = ("logistic", "loggy", "relu", "elu", "relie", "plse", "hardtan", "lhtan", "linear", "ramp", "leaky", "tanh",
                "stair", "selu")
 FORK_ACTIVATIONS = (*ACTIVATIONS, "mish", "swish")
 LARGEST = 20000  # values of a layer
 # What Darknet would compute out of bounds is drawn anew.
-# OpenCV 4.6: activations hardtan, lhtan and plse; [local].
-OPENCV_LACKS = {"Clip", "MatMul"}
+# OpenCV 4.6: activations hardtan, lhtan and plse; [local]; a head that has one box; what --nms adds.
+OPENCV_LACKS = {"Clip", "MatMul", "Mul", "NonMaxSuppression"}
 # Of these another net is drawn.
 REFUSED = re.compile(r"needs a workspace of|Darknet's own outputs are not finite")
 
@@ -272,28 +278,48 @@ def check_opencv(program, path, modules, rng):
     return None
 
 
-def check_net(darknet, folder, seed, modules, opencv, refused):
-    numpy, onnxruntime = modules
-    rng = random.Random(seed)
+def export(darknet, *words):
+    """What `amp export` starts, in this process: Python's packages take longer to load than a net of this size to write."""
+    said, before = io.StringIO(), sys.argv
+    sys.argv = [SCRIPT, "--darknet", darknet, *map(str, words)]
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            runpy.run_path(SCRIPT, run_name="__main__")
+    except SystemExit as end:
+        return end.code, said.getvalue()
+    finally:
+        sys.argv = before
+
+
+def check_net(darknet, opencv, seed):
+    """(types and activations that the net has, the node that OpenCV does not take); None: another net is drawn."""
+    with tempfile.TemporaryDirectory() as folder:
+        return check_net_in(Path(folder), darknet, opencv, seed)
+
+
+def check_net_in(folder, darknet, opencv, seed):
+    import numpy
+    import onnxruntime
+    rng, node = random.Random(seed), None
     text = Drawn(rng).text()
     cfg, weights, made = (folder / name for name in ("net.cfg", "net.weights", "net.onnx"))
     cfg.write_text(text)
     numbers = numpy.random.default_rng(seed)
     try:
         nets.make_weights(nets.describe(darknet, cfg), weights, numbers)
-        done = nets.export(darknet, cfg, weights, made, *options_for(rng, text))
-        assert done.returncode == 0 and "ONNX Runtime against " in done.stdout, done.stdout + done.stderr
+        status, said = export(darknet, cfg, weights, made, *options_for(rng, text))
+        assert status == 0 and "ONNX Runtime against " in said, (status, said)
         check_batch(made, numpy, onnxruntime, numbers)
-        if opencv and (node := check_opencv(opencv, made, modules, numbers)):
-            refused.append(node)
-        done = nets.export(darknet, cfg, weights, made, "--half")
+        if opencv:
+            node = check_opencv(opencv, made, (numpy, onnxruntime), numbers)
+        status, said = export(darknet, cfg, weights, made, "--half")
         # Drawn nets may be too coarse for 16 bits: what counts is that the file is one that can be run.
-        assert done.returncode in (0, 2), done.stdout + done.stderr
+        assert status in (0, 2), (status, said)
     except AssertionError as error:
         if REFUSED.search(str(error)):
             return None
         raise AssertionError(f"seed {seed}:\n{text}\n{error}") from None
-    return set(re.findall(r"(?m)^\[(\w+)\]", text)) | set(re.findall(r"(?m)^activation=(\w+)", text))
+    return set(re.findall(r"(?m)^(?:\[|activation=)(\w+)", text)), node
 
 
 def main():
@@ -301,21 +327,23 @@ def main():
     if missing := nets.missing_packages():
         print(f"SKIPPED networks exported as ONNX: Python has no {', '.join(missing)}")
         return
-    import numpy
-    import onnxruntime
-    first, seen, refused = int(os.environ.get("AMP_TEST_SEED", 1)), set(), []
+    first, seen, nodes = int(os.environ.get("AMP_TEST_SEED", 1)), set(), []
     opencv = sys.argv[3] if len(sys.argv) > 3 else None
     if not opencv:
         print("SKIPPED OpenCV's DNN on exported networks: this build has no OpenCV")
-    with tempfile.TemporaryDirectory() as folder:
-        seed, done = 1000 * first, 0
-        while done < count:
-            found = check_net(darknet, Path(folder), seed, (numpy, onnxruntime), opencv, refused)
+    seed = 1000 * first
+    with multiprocessing.get_context("fork").Pool() as pool:
+        while len(nodes) < count:
+            seeds = range(seed, seed + count - len(nodes))
+            for found, node in filter(None, pool.imap(functools.partial(check_net, darknet, opencv), seeds)):
+                seen |= found
+                nodes.append(node)
+            seed = seeds.stop
             assert seed < 1000 * first + 2 * count, "most drawn nets were refused"
-            done, seed, seen = done + bool(found), seed + 1, seen | (found or set())
+    refused = {node for node in nodes if node}
     if opencv:
-        print(f"OpenCV took {count - len(refused)} of them, and not: {sorted(set(refused))}")
-        assert set(refused) <= OPENCV_LACKS and len(refused) < count, refused
+        print(f"OpenCV took {nodes.count(None)} of them, and not: {sorted(refused)}")
+        assert refused <= OPENCV_LACKS and None in nodes, refused
     print(f"{count} nets from seed {1000 * first}: {', '.join(sorted(seen))}")
 
 
