@@ -197,7 +197,7 @@ def build_classes(out, final, args):
     (out / "labels.txt").write_text("".join(class_name(kind) + "\n" for kind in range(len(NAMES))))
     (out / "classes.data").write_text(
         f"classes={len(NAMES)}\ntrain={final}/train.txt\nvalid={final}/valid.txt\n"
-        f"labels={final}/labels.txt\nbackup=.\n")
+        f"labels={final}/labels.txt\nbackup=.\ntop=5\n")
 
 
 def build(out, final, args):
