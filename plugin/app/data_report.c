@@ -217,7 +217,7 @@ int amp_data_print(const struct amp_data *d, FILE *f)
     print_title(r, f);
     ROW("images", images);
     ROW_IF("  with the bytes of an earlier one", copies);
-    ROW_IF("  neither JPEG nor PNG: size unknown", unsized);
+    ROW_IF("  not JPEG, PNG or BMP: no size", unsized);
     if (!d->classifier) print_boxes(r, f);
     int failed = print_sizes(r, f);
     print_classes(r, f);

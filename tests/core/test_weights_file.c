@@ -188,7 +188,7 @@ AMP_TEST(messages)
     unlink(weights_path);
     check_rejected("cannot read: No such file or directory");
     CHECK_INT(amp_weights_check(dir, net, &info, err, sizeof err), -1);
-    CHECK(strstr(err, "not a regular file"));
+    CHECK(strstr(err, "a folder, not a file"));
 }
 
 AMP_TEST(other_kinds_of_files)

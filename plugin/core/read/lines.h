@@ -6,9 +6,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 /* ---- before reading ---- */
 
+/* NULL if a file of this mode (stat's) is a regular one, else the reason. */
+const char *amp_file_irregular(mode_t mode);
 /* NULL if it is a regular file that can be read, else the reason. */
 const char *amp_file_unreadable(const char *path);
 /* The same for a text file that is read line by line: at most 1 GiB, in an encoding that Darknet
