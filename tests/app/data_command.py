@@ -122,6 +122,15 @@ def check_uneven(root):
         assert ("Uneven: red has 10.3 times the boxes of blue." in said) == told, said
 
 
+def check_no_box(root):
+    """It is no fault, but nothing is called fine."""
+    for words in (), ("toy.cfg",):
+        folder = make(root / f"empty{len(words)}", {"train": [[], [], []], "valid": [[(0, 9, 9)]]})
+        done = run(folder, "toy.data", *words)
+        assert "No image of the training list has a box: nothing can be learned from it" in done.stdout, done.stdout
+        assert "fine" not in done.stdout and "train.txt: no image has a box that is trained" in done.stderr, done
+
+
 def check_fitting(root):
     """Stock Darknet keeps the aspect of an image, AlexeyAB's stretches it."""
     lists = {"train": [[(0, 16, 16)]] * 4}
@@ -376,6 +385,7 @@ def main():
         root = Path(scratch)
         check_counts(root)
         check_uneven(root)
+        check_no_box(root)
         check_fitting(root)
         check_labels_of_the_fork(root)
         check_planted(root)

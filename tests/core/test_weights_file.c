@@ -167,6 +167,8 @@ AMP_TEST(cut_anywhere)
     check_rejected("ends inside its header");
     REQUIRE(truncate(weights_path, 11) == 0);
     check_rejected("ends inside its header");
+    REQUIRE(truncate(weights_path, 0) == 0);
+    check_rejected("is empty (0 bytes): a download or a copy of it failed");
 }
 
 AMP_TEST(messages)

@@ -712,6 +712,14 @@ AMP_TEST(classes_that_disagree)
     check_bad("a.data:4: names=two.names: has 3 names, but there are 2 classes");
     put("two.names", "cat\ndog\n\n");
     check_good();
+    CHECK_STR(out, "");
+    put("two.names", "cat\r\ndog\r\n");
+    check_good();
+    CHECK_SAYS(
+        out,
+        "warning: two.names:1: ends in a carriage return (Windows line end), which Darknet takes "
+        "for a part of the name: sed -i 's/\\r$//' two.names\n");
+    put("two.names", "cat\ndog\n\n");
     check_bad_data("two.names", "absent.names",
                    "a.data:4: names=absent.names: No such file or directory");
     put_replaced("a.data", good_data, "classes=2\n", ""); /* then the cfg alone says */

@@ -111,6 +111,8 @@ CASES = (
     ("classifier", nan_weights, ["n.weights: its number 3 is nan", "had diverged"], ("n.weights",), KEYS[1:]),
     ("classifier", write("labels.txt", "cat\ndog\r\n"), ["labels.txt:2: ", "carriage return"]),
     ("classifier", write("labels.txt", "\ndog\n"), ["labels.txt:1: ", "empty"]),
+    ("classifier", write("labels.txt", "cat\n0_cat\n"), ["line 1: images/0_cat.jpg: holds two labels", "one is a part of the "
+                                                         "other: take more of its images' paths"]),
     ("classifier", write("labels.txt", "cat\nimage\n"), ['line 1: images/0_cat.jpg: holds two labels, "cat" (line 1) '
                                                          'and "image" (line 2)', "_cat."]),
     ("classifier", write("labels.txt", "cat\ncat\n"), ['line 1: images/0_cat.jpg: its label "cat" is given twice, in lines 1 and 2']),

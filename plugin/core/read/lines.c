@@ -132,6 +132,12 @@ static size_t trim_end(char *text)
     return n;
 }
 
+static bool ends_in_return(const char *text)
+{
+    size_t n = strcspn(text, "\n");
+    return n && text[n - 1] == '\r';
+}
+
 /* 0, or -1 without memory. */
 static int read_all(FILE *file, bool keep_blank, struct amp_lines *lines)
 {
@@ -140,6 +146,7 @@ static int read_all(FILE *file, bool keep_blank, struct amp_lines *lines)
     int number = 0, blanks = 0, failed = 0;
     while (!failed && getline(&text, &size, file) >= 0) {
         number++;
+        if (!lines->carriage_return && ends_in_return(text)) lines->carriage_return = number;
         if (trim_end(text) == 0) {
             blanks++;
             continue;

@@ -33,6 +33,8 @@ struct amp_lines {
     char **line;
     int *number; /* line number in the file, from 1 */
     int count;
+    int carriage_return; /* number of the first line that ends in one, which Darknet takes for a
+                            part of it; 0: none does */
 };
 
 /* Reads all lines, with white space cut from their ends. Empty lines are kept only with keep_blank
