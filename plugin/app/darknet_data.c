@@ -169,8 +169,11 @@ static void check_results(struct amp_darknet_checks *c)
     }
     struct amp_lines names = {0};
     char file[PATH_MAX];
-    if (amp_lines_read(amp_cfg_string(c->data, "names", "data/names.list"), true, &names, &why))
-        names.count = 0; /* told before */
+    const char *path = amp_cfg_string(c->data, "names", "data/names.list");
+    if (amp_lines_read(path, true, &names, &why)) names.count = 0; /* told before */
+    if (names.carriage_return)
+        FAULT(c, "%s:%d: " AMP_NAMES_RETURN " (results of a class go into a file of its name)",
+              path, names.carriage_return, path);
     for (int i = 0; i < names.count && i < last_layer(c)->classes && !c->k.failed; i++) {
         snprintf(file, sizeof file, "%s%s", out ? out : "comp4_det_test_", names.line[i]);
         check_result(c, folder, file, ".txt");

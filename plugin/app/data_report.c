@@ -210,6 +210,18 @@ static void print_title(const struct amp_data_counts *r, FILE *f)
     fprintf(f, "%-34s%10s%s\n", "", "train", r->lists > 1 ? "     valid" : "");
 }
 
+static void print_verdict(const struct amp_data_counts *r, FILE *f)
+{
+    if (!r->d->classifier && !r->counts[0].boxes)
+        fprintf(
+            f,
+            "\nNo image of the training list has a box: nothing can be learned from it, whatever "
+            "the loss says.\n");
+    else
+        fprintf(f, "\nAll that `%s train` looks at before it starts is fine.\n",
+                r->d->classifier ? "classifier" : "detector");
+}
+
 int amp_data_print(const struct amp_data *d, FILE *f)
 {
     struct amp_data_counts all, *r = &all;
@@ -217,15 +229,14 @@ int amp_data_print(const struct amp_data *d, FILE *f)
     print_title(r, f);
     ROW("images", images);
     ROW_IF("  with the bytes of an earlier one", copies);
-    ROW_IF("  neither JPEG nor PNG: size unknown", unsized);
+    ROW_IF("  not JPEG, PNG or BMP: no size", unsized);
     if (!d->classifier) print_boxes(r, f);
     int failed = print_sizes(r, f);
     print_classes(r, f);
     print_unevenness(r, f);
     print_copies(r, f);
     print_anchors(d, f);
-    fprintf(f, "\nAll that `%s train` looks at before it starts is fine.\n",
-            d->classifier ? "classifier" : "detector");
+    print_verdict(r, f);
     amp_data_counts_free(r);
     return failed;
 }

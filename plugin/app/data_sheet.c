@@ -16,14 +16,17 @@
 #include "plugin/core/files/file.h"
 #include "plugin/images/jpeg.h"
 
-/* Letters cannot be read on smaller images, which are enlarged. */
-enum { ACROSS = 4, IMAGES = ACROSS * ACROSS, LEAST_SIDE = 192, QUALITY = 95, BOX_FLOATS = 5 };
+enum { ACROSS = 4, IMAGES = ACROSS * ACROSS, QUALITY = 95, BOX_FLOATS = 5 };
+/* Of an image on the sheet. Letters cannot be read on smaller ones; larger ones make a file that
+ * viewers cannot open, or no JPEG, whose sides are below 2^16. */
+enum { LEAST_SIDE = 192, LONGEST_SIDE = 4096, MOST_PIXELS = 1 << 20 };
 
 float get_color(int c, int x, int max); /* of Darknet's image.c; no header declares it */
 
 struct sheet {
     const struct amp_data *d;
     image **alphabet;
+    int enlarge, reduce; /* an image's sides are multiplied and divided by; one of them is 1 */
     image all;
 };
 
@@ -52,13 +55,49 @@ static network *load(const struct amp_data *d, data *loaded)
 
 /* ---- drawing ---- */
 
-static image enlarge(const float *planes, int w, int h, int scale)
+static bool is_too_large(int64_t w, int64_t h)
 {
-    image im = make_image(w * scale, h * scale, 3);
-    for (int c = 0; c < 3; c++)
+    return w > LONGEST_SIDE || h > LONGEST_SIDE || w * h > MOST_PIXELS;
+}
+
+static void choose_scale(struct sheet *s, int w, int h)
+{
+    int least = w < h ? w : h;
+    s->enlarge = s->reduce = 1;
+    while (least * s->enlarge < LEAST_SIDE &&
+           !is_too_large((int64_t)w * (s->enlarge + 1), (int64_t)h * (s->enlarge + 1)))
+        s->enlarge++;
+    while (is_too_large(w / s->reduce, h / s->reduce))
+        s->reduce++;
+}
+
+/* Of an image's side on the sheet. */
+static int scaled(const struct sheet *s, int side)
+{
+    side = side * s->enlarge / s->reduce;
+    return side > 1 ? side : 1;
+}
+
+/* The mean of the pixels that become one. */
+static float mean(const float *plane, int w, int h, int left, int top, int side)
+{
+    float sum = 0;
+    int right = left + side < w ? left + side : w, bottom = top + side < h ? top + side : h;
+    for (int y = top; y < bottom; y++)
+        for (int x = left; x < right; x++)
+            sum += plane[(size_t)y * (size_t)w + (size_t)x];
+    return sum / (float)((right - left) * (bottom - top));
+}
+
+static image resize(const struct sheet *s, const float *planes, int w, int h)
+{
+    image im = make_image(scaled(s, w), scaled(s, h), 3);
+    float *to = im.data;
+    for (int c = 0; c < 3; c++, planes += (size_t)w * (size_t)h)
         for (int y = 0; y < im.h; y++)
             for (int x = 0; x < im.w; x++)
-                im.data[(c * im.h + y) * im.w + x] = planes[(c * h + y / scale) * w + x / scale];
+                *to++ = mean(planes, w, h, x * s->reduce / s->enlarge, y * s->reduce / s->enlarge,
+                             s->reduce);
     return im;
 }
 
@@ -125,12 +164,11 @@ static void draw_boxes(const struct sheet *s, image im, const float *truths, int
 static void draw_all(struct sheet *s, const data *loaded)
 {
     const struct amp_net_desc *net = s->d->net;
-    int least = net->w < net->h ? net->w : net->h;
-    int scale = least < LEAST_SIDE ? (LEAST_SIDE + least - 1) / least : 1;
-    s->all = make_image(ACROSS * net->w * scale, ACROSS * net->h * scale, 3);
+    choose_scale(s, net->w, net->h);
+    s->all = make_image(ACROSS * scaled(s, net->w), ACROSS * scaled(s, net->h), 3);
     s->alphabet = load_alphabet();
     for (int i = 0; i < IMAGES; i++) {
-        image im = enlarge(loaded->X.vals[i], net->w, net->h, scale);
+        image im = resize(s, loaded->X.vals[i], net->w, net->h);
         (s->d->classifier ? draw_classes : draw_boxes)(s, im, loaded->y.vals[i], loaded->y.cols);
         embed_image(im, s->all, i % ACROSS * im.w, i / ACROSS * im.h);
         free_image(im);

@@ -26,6 +26,8 @@ static void check_names(struct amp_checker *k, int classes)
     else if (classes && names != classes)
         amp_checker_fault(k, "%s:%d: names=%s: has %d names, but there are %d classes",
                           k->data->path, e->line, e->value, names, classes);
+    else
+        amp_checker_names_end(k, e->value);
 }
 
 /* Every head must have so many classes; 0: as many as the first head. Returns the number. */
@@ -90,7 +92,7 @@ static void check_list(struct amp_checker *k, const char *key, int classes)
     if (warn && !failed && !list.trained)
         fprintf(warn,
                 "warning: %s: no image has a box that is trained: the network learns that there is "
-                "nothing anywhere\n",
+                "nothing anywhere, whatever the loss says\n",
                 path);
     if (warn) amp_train_list_warn(&list, path, warn);
     amp_train_list_free(&list);

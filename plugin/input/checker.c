@@ -206,6 +206,16 @@ int amp_checker_count_lines(const char *path, const char **why)
     return failed ? -1 : count;
 }
 
+void amp_checker_names_end(const struct amp_checker *k, const char *path)
+{
+    struct amp_lines lines = {0};
+    const char *why;
+    if (k->warn && !amp_lines_read(path, true, &lines, &why) && lines.carriage_return)
+        fprintf(k->warn, "warning: %s:%d: " AMP_NAMES_RETURN "\n", path, lines.carriage_return,
+                path);
+    amp_lines_free(&lines);
+}
+
 /* The data file's classes; 0: it has none, or a bad value, which is told. */
 int amp_checker_classes(struct amp_checker *k)
 {

@@ -45,6 +45,12 @@ const char *amp_checker_remark(const struct amp_cfg_entry *);
 const char *amp_checker_explain(const struct amp_cfg_file *data, const char *key);
 /* The data file's classes; 0: it has none, or a bad value, which is told. */
 int amp_checker_classes(struct amp_checker *);
+/* Words for the end of a message about names of which this line ends in a carriage return. */
+#define AMP_NAMES_RETURN                                                                           \
+    "ends in a carriage return (Windows line end), which Darknet takes for a part of the name: "   \
+    "sed -i 's/\\r$//' %s"
+/* Warns of names that end in one. */
+void amp_checker_names_end(const struct amp_checker *, const char *path);
 /* Number of lines up to the last that is not empty: an empty line in between is a class without a
  * name. -1 with the reason in why: the file cannot be read. */
 int amp_checker_count_lines(const char *path, const char **why);

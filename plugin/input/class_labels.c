@@ -76,6 +76,14 @@ int amp_class_of_path(const char *image, char *const *labels, int n, int from)
     return -1;
 }
 
+#define LONGER_LABEL                                                                               \
+    "; one is a part of the other: take more of its images' paths for the label, as /cat/ or cat_"
+
+static bool is_part(const char *a, const char *b)
+{
+    return strstr(a, b) || strstr(b, a);
+}
+
 /* Darknet looks for each label anywhere in the image's path. With one class none may be there. */
 bool amp_has_one_label(void *context, const char *image, char *why, size_t size)
 {
@@ -86,8 +94,9 @@ bool amp_has_one_label(void *context, const char *image, char *why, size_t size)
         snprintf(why, size, "%s: its label \"%s\" is given twice, in lines %d and %d of the labels",
                  image, labels->line[first], first + 1, second + 1);
     else if (second >= 0)
-        snprintf(why, size, "%s: holds two labels, \"%s\" (line %d) and \"%s\" (line %d)", image,
-                 labels->line[first], first + 1, labels->line[second], second + 1);
+        snprintf(why, size, "%s: holds two labels, \"%s\" (line %d) and \"%s\" (line %d)%s", image,
+                 labels->line[first], first + 1, labels->line[second], second + 1,
+                 is_part(labels->line[first], labels->line[second]) ? LONGER_LABEL : "");
     else
         snprintf(why, size, "%s: holds no label", image);
     return second < 0 && (first >= 0 || labels->n == 1);

@@ -112,6 +112,25 @@ static const char *jpeg_fault(int fd, off_t size, off_t *frame)
     }
 }
 
+/* ---- other headers ---- */
+
+enum { PNG_HEAD = 24 };
+
+static bool is_png(const unsigned char *x, ssize_t n)
+{
+    return n >= 8 && !memcmp(x, "\x89PNG\r\n\x1A\n", 8);
+}
+
+/* Files whose first bytes alone were written, or came back from a damaged disk as zeros. */
+static const char *header_fault(const unsigned char *x, ssize_t n)
+{
+    if (is_png(x, n) && (n < PNG_HEAD || memcmp(x + 12, "IHDR", 4)))
+        return "is a PNG without its header (IHDR): it was not written to its end";
+    if (n >= 12 && !memcmp(x + 8, "WEBP", 4) && (n < 16 || memcmp(x + 12, "VP8", 3)))
+        return "is a WebP without an image (VP8): it was not written to its end";
+    return NULL;
+}
+
 /* ---- its size ---- */
 
 static bool is_jpeg(const unsigned char *x, ssize_t n)
@@ -119,43 +138,66 @@ static bool is_jpeg(const unsigned char *x, ssize_t n)
     return n >= 2 && x[0] == 0xff && x[1] == 0xd8;
 }
 
+static bool is_bmp(const unsigned char *x, ssize_t n)
+{
+    return n >= 2 && x[0] == 'B' && x[1] == 'M';
+}
+
 /* Big-endian, of so many bytes. */
-static int number_at(const unsigned char *x, int bytes)
+static uint32_t number_at(const unsigned char *x, int bytes)
 {
     uint32_t n = 0;
     for (int i = 0; i < bytes; i++)
         n = n << 8 | x[i];
-    return n <= INT_MAX ? (int)n : 0;
+    return n;
 }
 
-static bool size_of(int fd, off_t length, int *w, int *h)
+static int32_t little(const unsigned char *x, int bytes)
 {
-    unsigned char x[FIRST];
-    off_t frame;
-    ssize_t n = pread(fd, x, sizeof x, 0);
-    *w = *h = 0;
-    if (n >= 24 && !memcmp(x, "\x89PNG\r\n\x1A\n", 8)) {
+    uint32_t n = 0;
+    for (int i = bytes; i--;)
+        n = n << 8 | x[i];
+    return (int32_t)n;
+}
+
+/* x: the first n bytes. Of a BMP that stands from top to bottom the height is below 0; one of OS/2
+ * has 16 bits. False: the header does not say. */
+static bool read_size(int fd, off_t length, const unsigned char *x, ssize_t n, int64_t *w,
+                      int64_t *h)
+{
+    unsigned char frame[9];
+    off_t at;
+    if (n >= PNG_HEAD && is_png(x, n)) {
         *w = number_at(x + 16, 4);
         *h = number_at(x + 20, 4);
-    } else if (is_jpeg(x, n) && !jpeg_fault(fd, length, &frame) && frame &&
-               pread(fd, x, 9, frame) == 9) {
-        *h = number_at(x + 5, 2);
-        *w = number_at(x + 7, 2);
+    } else if (n >= 26 && is_bmp(x, n)) {
+        int bytes = little(x + 14, 4) == 12 ? 2 : 4;
+        *w = little(x + 18, bytes);
+        *h = llabs((long long)little(x + 18 + bytes, bytes));
+    } else if (is_jpeg(x, n) && !jpeg_fault(fd, length, &at) && at &&
+               pread(fd, frame, sizeof frame, at) == sizeof frame) {
+        *h = number_at(frame + 5, 2);
+        *w = number_at(frame + 7, 2);
+    } else {
+        return false;
     }
-    return *w && *h;
+    return true;
 }
 
 #define TOO_LARGE                                                                                  \
     "says in its header that it has more than 2^30 pixels, or a side of more than 2^20, which "    \
     "OpenCV does not read: make it smaller"
+#define NO_PIXELS                                                                                  \
+    "says in its header that it is 0 pixels wide or high: it was not written to its end"
 
 /* OpenCV refuses more, whatever memory there is. */
-static bool is_too_large(int fd, off_t length)
+static const char *size_fault(int fd, off_t length, const unsigned char *x, ssize_t n)
 {
     enum { MOST_PIXELS = 1 << 30, LONGEST_SIDE = 1 << 20 };
-    int w, h;
-    return size_of(fd, length, &w, &h) &&
-           (w > LONGEST_SIDE || h > LONGEST_SIDE || (int64_t)w * h > MOST_PIXELS);
+    int64_t w, h;
+    if (!read_size(fd, length, x, n, &w, &h)) return NULL;
+    if (w <= 0 || h <= 0) return NO_PIXELS;
+    return w > LONGEST_SIDE || h > LONGEST_SIDE || w * h > MOST_PIXELS ? TOO_LARGE : NULL;
 }
 
 /* ---- a file ---- */
@@ -168,14 +210,15 @@ static const char *look(int fd, off_t size)
     ssize_t n = pread(fd, x, sizeof x, 0);
     if (n < 0) return strerror(errno);
     const char *why = bytes_fault(x, (size_t)n);
+    if (!why) why = header_fault(x, n);
     if (!why && is_jpeg(x, n)) why = jpeg_fault(fd, size, &frame);
-    return !why && is_too_large(fd, size) ? TOO_LARGE : why;
+    return why ? why : size_fault(fd, size, x, n);
 }
 
 /* stat comes first: opening a pipe would wait. */
 static const char *fault_of(const char *path, const struct stat *info)
 {
-    if (!S_ISREG(info->st_mode)) return "not a regular file";
+    if (!S_ISREG(info->st_mode)) return amp_file_irregular(info->st_mode);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return strerror(errno);
     /* Else the system would read ahead what nobody looks at. */
@@ -194,16 +237,22 @@ const char *amp_image_file_fault(const char *path)
 bool amp_image_file_size(const char *path, int *w, int *h)
 {
     struct stat info;
+    unsigned char x[FIRST];
+    int64_t across = 0, down = 0;
     if (stat(path, &info) || !S_ISREG(info.st_mode)) return false;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool known = fd >= 0 && size_of(fd, info.st_size, w, h);
+    ssize_t n = fd < 0 ? -1 : pread(fd, x, sizeof x, 0);
+    bool known = n > 0 && read_size(fd, info.st_size, x, n, &across, &down) && across > 0 &&
+                 across <= INT_MAX && down > 0 && down <= INT_MAX;
     if (fd >= 0) close(fd);
+    *w = known ? (int)across : 0;
+    *h = known ? (int)down : 0;
     return known;
 }
 
 /* ---- files that were found good ---- */
 
-#define MAGIC      "darknet-amp images 1\n"
+#define MAGIC      "darknet-amp images 2\n"
 #define MOST_KEPT  (1 << 23) /* 64 MiB */
 #define FIRST_ROOM 1024
 

@@ -7,13 +7,13 @@
 #include <stddef.h>
 
 /* NULL if it is a regular file that can be read and begins as an image does that OpenCV reads; a
- * JPEG must not end before its pixels begin, and the size that a JPEG or PNG says must be one that
- * OpenCV reads. Else the reason, as the end of a sentence whose
+ * JPEG, PNG or WebP must not end before its pixels begin, and the size that a JPEG, PNG or BMP says
+ * must be one that OpenCV reads. Else the reason, as the end of a sentence whose
  * subject is the file ("is an HTML or XML page"). */
 const char *amp_image_file_fault(const char *path);
 
-/* True, and the size in pixels, where the header of a JPEG or PNG says it; of a picture that is
- * turned by its EXIF data, w and h are those before. */
+/* True, and the size in pixels, where the header of a JPEG, PNG or BMP says it; of a picture that
+ * is turned by its EXIF data, w and h are those before. */
 bool amp_image_file_size(const char *path, int *w, int *h);
 
 /* ---- files that were found good ----

@@ -93,6 +93,17 @@ static int read_fraction(const struct reader *r, const char *name, const char *f
     return 0;
 }
 
+/* What other programs write behind a class. */
+static const char *hint_at_fields(int count)
+{
+    if (count == 6) return " (leave out a sixth, such as the score of a detector)";
+    if (count < 7) return "";
+    return count % 2
+               ? " (class and points of an outline, as for segmentation or turned boxes: write "
+                 "the upright box around them)"
+               : " (leave out what follows the box, such as key points)";
+}
+
 static int read_row(const struct reader *r, char *line, struct amp_label *label)
 {
     char *fields[5];
@@ -101,7 +112,9 @@ static int read_row(const struct reader *r, char *line, struct amp_label *label)
     if (commas)
         return report_fault(r, "has a comma; allowed: blanks between the fields, and points in "
                                "fractions, as \"0 0.5 0.5 0.25 0.25\"");
-    if (count != 5) return report_fault(r, "%d fields, must be 5: class x y width height", count);
+    if (count != 5)
+        return report_fault(r, "%d fields, must be 5: class x y width height%s", count,
+                            hint_at_fields(count));
     if (read_class(r, fields[0], &label->class_id)) return -1;
     if (read_fraction(r, "x", fields[1], false, &label->x)) return -1;
     if (read_fraction(r, "y", fields[2], false, &label->y)) return -1;
@@ -170,6 +183,21 @@ static FILE *open_file(const struct reader *r)
     return file;
 }
 
+/* Annotations in other formats, which were given a label file's name. */
+static int check_format(const struct reader *r, FILE *file)
+{
+    char begin[64] = "";
+    size_t n = fread(begin, 1, sizeof begin - 1, file);
+    const char *first = begin + strspn(begin, blanks);
+    rewind(file);
+    if (!n || !*first || !strchr("<{[", *first)) return 0;
+    return report_fault(r,
+                        "is %s, not labels: it has to be converted to a line \"class x y width "
+                        "height\" for each box, in fractions of the image",
+                        *first == '<' ? "XML, as PASCAL VOC's annotations are"
+                                      : "JSON, as COCO's and LabelMe's annotations are");
+}
+
 int amp_labels_read(const char *path, int classes, struct amp_labels *labels, amp_tell *tell,
                     void *context)
 {
@@ -182,6 +210,10 @@ int amp_labels_read(const char *path, int classes, struct amp_labels *labels, am
     memset(labels->fates, 0, sizeof labels->fates);
     FILE *file = open_file(&r);
     if (!file) return -1;
+    if (check_format(&r, file)) {
+        fclose(file);
+        return -1;
+    }
     char *line = NULL;
     size_t line_size = 0;
     int failed = 0;

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "image_files.h"
@@ -40,6 +41,7 @@ struct checker {
     int classes;
     bool asks_for_rule; /* a label file was not found */
     bool has_forks;     /* but is where the fork's rules look */
+    bool has_others;    /* but its annotation in another format is beside it or the image */
     struct faults faults[KINDS];
     struct amp_train_list *list;
     struct amp_labels labels;
@@ -92,9 +94,14 @@ void amp_list_name_hint(const char *list, const char *name, char *hint, size_t s
     const char *why = NULL;
     *hint = '\0';
     if (!length) return;
-    if (name[length - 1] == '\r')
-        why = "the name ends in a carriage return";
-    else if (strchr(" \t", name[length - 1]))
+    if (name[length - 1] == '\r') {
+        snprintf(
+            hint, size,
+            " (the name ends in a carriage return, as lines of Windows do: sed -i 's/\\r$//' %s)",
+            list);
+        return;
+    }
+    if (strchr(" \t", name[length - 1]))
         why = "the name ends in a blank";
     else if (strchr(" \t", *name))
         why = "the name begins with a blank";
@@ -243,6 +250,18 @@ static bool check_image(struct checker *k, const char *path, size_t number, cons
     return !why;
 }
 
+static bool is_annotation(const char *path)
+{
+    static const char *const endings[] = {".xml", ".json"};
+    char other[AMP_LABEL_PATH_MAX + 8];
+    const char *dot = strrchr(path, '.');
+    for (int i = 0; dot && i < 2; i++) {
+        snprintf(other, sizeof other, "%.*s%s", (int)(dot - path), path, endings[i]);
+        if (!access(other, F_OK)) return true;
+    }
+    return false;
+}
+
 /* Names the steps of Darknet's rule, unless the image is not there either: then its name is the
  * cause. */
 static void tell_missing(struct checker *k, const char *image, bool has_image, const char *path,
@@ -257,6 +276,7 @@ static void tell_missing(struct checker *k, const char *image, bool has_image, c
     char other[AMP_LABEL_PATH_MAX];
     k->asks_for_rule = true;
     k->has_forks = k->has_forks || amp_labels_find(image, other, sizeof other);
+    k->has_others = k->has_others || is_annotation(image) || is_annotation(path);
     name_fault(&k->faults[LABEL_FILES], "line %zu: %s: %s (%s)", number, path, why, steps);
 }
 
@@ -315,6 +335,16 @@ static void check_files(struct checker *k, const char *line, size_t number)
 }
 
 /* ---- the list ---- */
+
+#define LIST_NEEDED                                                                                \
+    "; allowed: a text file with the path of one image a line, as by find FOLDER -name '*.jpg' "   \
+    ">LIST"
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
 
 /* The line's last byte but the newline belongs to the name, as in Darknet. */
 static void check_line(struct checker *k, char *line, size_t length)
@@ -402,8 +432,13 @@ static int report_all(struct checker *k, amp_tell *tell, void *context)
         if (i == LABEL_FILES && k->has_forks)
             say(tell, context,
                 "  Labels lie beside the images, where AlexeyAB's rules look: mixed_precision=1 "
-                "and "
-                "amp_dialect=fork under [net]");
+                "and amp_dialect=fork under [net]");
+        if (i == LABEL_FILES && k->has_others)
+            say(tell, context,
+                "  Of some there is an .xml or .json file, as for PASCAL VOC or LabelMe, which "
+                "Darknet does not "
+                "read: convert it to such a label file, with a line \"class x y width height\" for "
+                "each box, in fractions of the image");
     }
     return failed;
 }
@@ -419,7 +454,9 @@ static int check_list(struct checker *k, FILE *progress, amp_tell *tell, void *c
 {
     const char *why;
     FILE *file = amp_text_open(k->path, &why);
-    if (!file) return say(tell, context, "image list %s: %s", k->path, why);
+    if (!file)
+        return say(tell, context, "image list %s: %s%s", k->path, why,
+                   is_folder(k->path) ? LIST_NEEDED : "");
     k->known = amp_known_images_open(amp_known_images_place());
     int failed = 0;
     if (check_lines(k, file, progress))

@@ -111,9 +111,10 @@ bool amp_truths_are_masks(void *context, const char *image, char *why, size_t si
         return true;
     }
     if (!amp_image_file_size(image, &w, &h))
-        return refuse(file, why, size,
-                      "masks of an image that is neither JPEG nor PNG cannot be compared with its "
-                      "size, and Darknet writes beyond its end: convert the image");
+        return refuse(
+            file, why, size,
+            "masks of an image that is neither JPEG, PNG nor BMP cannot be compared with its "
+            "size, and Darknet writes beyond its end: convert the image");
     if (!amp_masks_check(file, rule->classes, (uint64_t)w * (uint64_t)h, &objects, text,
                          sizeof text))
         return refuse(file, why, size, text);

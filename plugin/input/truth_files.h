@@ -19,8 +19,8 @@ struct amp_truth_rule {
 bool amp_truths_are_tags(void *rule, const char *image, char *why, size_t size);
 /* As many numbers as classes. */
 bool amp_truths_are_values(void *rule, const char *image, char *why, size_t size);
-/* Masks that fit into the image, which must be a JPEG or PNG: Darknet draws them into one of its
- * size. */
+/* Masks that fit into the image, which must be a JPEG, PNG or BMP: Darknet draws them into one of
+ * its size. */
 bool amp_truths_are_masks(void *rule, const char *image, char *why, size_t size);
 
 #endif

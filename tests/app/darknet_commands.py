@@ -245,6 +245,10 @@ def check_result_names(folder):
         names.write_text("\n".join([wrong] + before.splitlines()[1:]))
         told = run(folder, "detector", "valid", "toy.data", "toy.cfg", "toy.weights")
         assert told.returncode == 1 and word in told.stderr, told
+    names.write_bytes(before.replace("\n", "\r\n").encode())
+    told = run(folder, "detector", "valid", "toy.data", "toy.cfg", "toy.weights")
+    assert told.returncode == 1 and "toy.names:1: ends in a carriage return" in told.stderr, told
+    assert not list((folder / "results").glob("*\r*")), list((folder / "results").iterdir())
     names.write_text(before)
 
 

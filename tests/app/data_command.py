@@ -122,6 +122,15 @@ def check_uneven(root):
         assert ("Uneven: red has 10.3 times the boxes of blue." in said) == told, said
 
 
+def check_no_box(root):
+    """It is no fault, but nothing is called fine."""
+    for words in (), ("toy.cfg",):
+        folder = make(root / f"empty{len(words)}", {"train": [[], [], []], "valid": [[(0, 9, 9)]]})
+        done = run(folder, "toy.data", *words)
+        assert "No image of the training list has a box: nothing can be learned from it" in done.stdout, done.stdout
+        assert "fine" not in done.stdout and "train.txt: no image has a box that is trained" in done.stderr, done
+
+
 def check_fitting(root):
     """Stock Darknet keeps the aspect of an image, AlexeyAB's stretches it."""
     lists = {"train": [[(0, 16, 16)]] * 4}
@@ -267,6 +276,23 @@ def check_sheet(root):
     return folder
 
 
+def check_sheet_sizes(root):
+    """Of nets far wider than high, and of large ones, whose images are made smaller: a class's colour is in the middle."""
+    inner = [(200, 40, 40), (40, 40, 200)]
+    for width, height, tile in ((4096, 32, (4096, 32)), (1088, 1024, (544, 512))):
+        edit = lambda cfg: re.sub(r"height=\d+", f"height={height}", re.sub(r"width=\d+", f"width={width}", cfg)).replace(
+            "jitter=.2", "jitter=0\nresize=1")
+        folder = make(root / f"sheet_{width}", {"train": [[(i % 2, SIDE, SIDE)] for i in range(4)]},
+                      keys="mixed_precision=1\nseed=3\namp_dialect=fork", edit=edit)
+        for i in range(4):
+            Image.new("RGB", (64, 64), inner[i % 2]).save(folder / f"train{i:03d}.png")
+        run(folder, "toy.data", "toy.cfg", "--sheet", "sheet.jpg")
+        sheet = Image.open(folder / "sheet.jpg").convert("RGB")
+        assert sheet.size == (4 * tile[0], 4 * tile[1]), (width, height, sheet.size)
+        middles = [sheet.getpixel((x * tile[0] + tile[0] // 2, y * tile[1] + tile[1] // 2)) for x in range(4) for y in range(4)]
+        assert all(any(is_near(middle, colour, 60) for colour in inner) for middle in middles), (width, middles)
+
+
 # ---- classifiers ----
 
 
@@ -359,11 +385,13 @@ def main():
         root = Path(scratch)
         check_counts(root)
         check_uneven(root)
+        check_no_box(root)
         check_fitting(root)
         check_labels_of_the_fork(root)
         check_planted(root)
         check_search(root)
         check_refused(check_sheet(root))
+        check_sheet_sizes(root)
         check_classifier(root)
         check_faults(root)
 

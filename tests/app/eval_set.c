@@ -149,7 +149,7 @@ AMP_TEST(every_missing_file_and_bad_line_is_named)
     check_says(said, "error: set.list:3: image images/c.png: No such file");
     check_says(said, "error: set.list:3: label file labels/c.txt: No such file");
     check_says(said, "error: set.list:4: label file labels/d.txt: No such file");
-    check_says(said, "error: set.list:5: image labels: not a regular file");
+    check_says(said, "error: set.list:5: image labels: a folder, not a file");
     check_says(said, "error: set.list:6: image x.bmp: No such file");
     check_says(said, "error: set.list:6: x.bmp: Darknet's rule gives no label file");
     check_says(said, "nothing was evaluated");

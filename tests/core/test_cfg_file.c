@@ -106,7 +106,9 @@ AMP_TEST(files)
     CHECK(amp_cfg_read(path, err, sizeof err) == NULL);
     CHECK(strstr(err, path) && strstr(err, "No such file or directory"));
     CHECK(amp_cfg_read(dir, err, sizeof err) == NULL);
-    CHECK(strstr(err, dir) && strstr(err, "not a regular file"));
+    CHECK(strstr(err, dir) && strstr(err, "a folder, not a file"));
+    CHECK(amp_cfg_read("", err, sizeof err) == NULL);
+    CHECK_STR(err, "cannot read \"\": the name is empty");
 
     FILE *fp = fopen(path, "w");
     CHECK(fp != NULL);

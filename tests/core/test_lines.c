@@ -23,7 +23,7 @@ AMP_TEST(files)
     unlink(path);
     CHECK_STR(amp_file_unreadable(path), "No such file or directory");
     CHECK_STR(amp_text_unreadable(path), "No such file or directory");
-    CHECK_STR(amp_file_unreadable("/tmp"), "not a regular file");
+    CHECK_STR(amp_file_unreadable("/tmp"), "a folder, not a file");
     REQUIRE(mkfifo(path, 0600) == 0); /* opening it would wait */
     CHECK_STR(amp_text_unreadable(path), "not a regular file");
     unlink(path);

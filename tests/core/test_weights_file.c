@@ -167,6 +167,8 @@ AMP_TEST(cut_anywhere)
     check_rejected("ends inside its header");
     REQUIRE(truncate(weights_path, 11) == 0);
     check_rejected("ends inside its header");
+    REQUIRE(truncate(weights_path, 0) == 0);
+    check_rejected("is empty (0 bytes): a download or a copy of it failed");
 }
 
 AMP_TEST(messages)
@@ -188,7 +190,7 @@ AMP_TEST(messages)
     unlink(weights_path);
     check_rejected("cannot read: No such file or directory");
     CHECK_INT(amp_weights_check(dir, net, &info, err, sizeof err), -1);
-    CHECK(strstr(err, "not a regular file"));
+    CHECK(strstr(err, "a folder, not a file"));
 }
 
 AMP_TEST(other_kinds_of_files)

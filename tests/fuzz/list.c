@@ -18,7 +18,7 @@ static void make_images(void)
     fuzz_enter_folder();
     fuzz_write("a.jpg", "\xFF\xD8\xFF\xDA\0\2", 6);
     fuzz_write("a.txt", "0 .5 .5 .2 .2\n", 14);
-    fuzz_write("b.png", "\x89PNG\r\n\x1A\n", 8);
+    fuzz_write("b.png", "\x89PNG\r\n\x1A\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1", 24);
     fuzz_write("b.txt", "1 .9 .5 .5 0\n3 x\n", 17);
 }
 

@@ -173,7 +173,14 @@ AMP_TEST(the_only_class)
 AMP_TEST(faults_name_file_and_line)
 {
     CHECK_FAULT("0 .5 .5 .1 .1\n0 .5 .5 .1\n", 2, "4 fields, must be 5");
-    CHECK_FAULT("0 .5 .5 .1 .1 .9\n", 1, "6 fields, must be 5");
+    CHECK_FAULT("0 .5 .5 .1 .1 .9\n", 1,
+                "6 fields, must be 5: class x y width height (leave out a sixth");
+    CHECK_FAULT("0 .1 .1 .2 .2 .1 .2\n", 1,
+                "7 fields, must be 5: class x y width height (class and points");
+    CHECK_FAULT("0 .1 .1 .2 .1 .2 .2 .1 .2\n", 1,
+                "9 fields, must be 5: class x y width height (class and points");
+    CHECK_FAULT("0 .5 .5 .2 .2 .3 .3 2\n", 1,
+                "8 fields, must be 5: class x y width height (leave out what");
     CHECK_FAULT("\n3 .5 .5 .1 .1\n", 2, "class \"3\": must be a whole number from 0 to 2");
     CHECK_FAULT("-1 .5 .5 .1 .1\n", 1, "class \"-1\"");
     CHECK_FAULT("1.0 .5 .5 .1 .1\n", 1, "class \"1.0\"");
@@ -209,7 +216,7 @@ AMP_TEST(missing_or_unreadable_file)
     CHECK_STR(told, "/nonexistent/a.txt: cannot read label file: No such file or directory\n");
     told[0] = '\0';
     CHECK_INT(amp_labels_read("/tmp", 3, &labels, remember, NULL), -1);
-    CHECK_STR(told, "/tmp: cannot read label file: not a regular file\n");
+    CHECK_STR(told, "/tmp: cannot read label file: a folder, not a file\n");
     CHECK_INT(read_text("\xEF\xBB\xBF"
                         "0 .5 .5 .1 .1\n",
                         17, &labels),

@@ -270,7 +270,64 @@ AMP_TEST(a_folder_is_no_image)
     put("train.txt", "images\n");
     CHECK_INT(check(), -1);
     CHECK(strstr(
-        err, "train.txt: images that cannot be read (1):\n  line 1: images: not a regular file"));
+        err, "train.txt: images that cannot be read (1):\n  line 1: images: a folder, not a file"));
+}
+
+AMP_TEST(files_in_place_of_others)
+{
+    start();
+    check_bad_data("train=train.txt", "train=images",
+                   "image list images: a folder, not a file; allowed: a text file with the path of "
+                   "one image a line, as by find FOLDER -name '*.jpg' >LIST");
+    check_bad_data("names=two.names", "names=images",
+                   "a.data:4: names=images: a folder, not a file");
+    static const char *const data[][2] = {
+        {"path: ../set # root\n",
+         "a.data:1: \"path:../set#root\" has no \"=\"; allowed: key=value. YAML "},
+        {"- a\n",
+         "allowed: key=value. YAML and JSON, as Ultralytics' data.yaml, have to be written"},
+        {"{\"train\": 1}\n", "allowed: key=value. YAML and JSON"},
+        {"images/1.jpg\n",
+         "allowed: key=value. If this is a list of images: DATA is a file that names it"},
+        {"cat\n", "a.data:1: \"cat\" has no \"=\"; allowed: key=value"}};
+    for (size_t i = 0; i < sizeof data / sizeof *data; i++) {
+        put("a.data", data[i][0]);
+        CHECK_INT(check(), -1);
+        CHECK_SAYS(err, data[i][1]);
+        CHECK_INT(strstr(err, "LIST") != NULL, i != 4);
+    }
+    put("a.data", good_data);
+    static const char *const cfgs[] = {"nc: 80\n", "layer {\n", "{\"a\": 1}\n"};
+    for (size_t i = 0; i < 3; i++) {
+        put("a.cfg", cfgs[i]);
+        CHECK_INT(check(), -1);
+        CHECK_SAYS(err, "stands before the first section; the first must be [net]. A model of "
+                        "another framework (YAML, prototxt, JSON) has to be written anew");
+    }
+}
+
+/* A converter was not run: its input lies beside the images, or where the labels would. */
+AMP_TEST(annotations_in_other_formats)
+{
+    static const char *const places[] = {"images/3.xml", "images/3.json", "labels/3.xml"};
+    start();
+    unlink("labels/3.txt");
+    for (int i = 0; i < 3; i++) {
+        put(places[i], "");
+        CHECK_INT(check(), -1);
+        CHECK_SAYS(err, "  Of some there is an .xml or .json file, as for PASCAL VOC or LabelMe");
+        unlink(places[i]);
+    }
+    CHECK_INT(check(), -1);
+    CHECK(!strstr(err, ".xml"));
+    check_bad_label(" \n<annotation>\n<folder>a</folder>",
+                    " is XML, as PASCAL VOC's annotations are, not labels: it has "
+                    "to be converted to a line \"class x y width height\" for each box, in "
+                    "fractions of the image");
+    check_bad_label("{\"images\": []}",
+                    " is JSON, as COCO's and LabelMe's annotations are, not labels: it has "
+                    "to be converted to a line \"class x y width height\" for each box, in "
+                    "fractions of the image");
 }
 
 /* As Darknet reads the list. */
@@ -280,12 +337,12 @@ AMP_TEST(white_space_in_the_list_belongs_to_the_name)
     put("train.txt", "images/1.jpg\r\nimages/2.jpg \n\nimages/3.jpg");
     check_bad("train.txt: images that cannot be read (3):\n"
               "  line 1: images/1.jpg: No such file or directory (the name ends in a carriage "
-              "return)\n"
+              "return, as lines of Windows do: sed -i 's/\\r$//' train.txt)\n"
               "  line 2: images/2.jpg: No such file or directory (the name ends in a blank)\n"
               "  line 3: is empty, which Darknet takes for the name of a file\n"
               "train.txt: label files that cannot be read (2):\n"
               "  line 1: labels/1.txt: No such file or directory (the name ends in a carriage "
-              "return)\n"
+              "return, as lines of Windows do: sed -i 's/\\r$//' train.txt)\n"
               "  line 2: labels/2.txt: No such file or directory (the name ends in a blank)");
     put_image("images/2.jpg ");
     put("labels/2.txt ", "");
@@ -339,8 +396,10 @@ AMP_TEST(why_a_name_in_the_data_file_is_not_found)
 /* By their first bytes, and JPEGs by their headers. */
 AMP_TEST(files_that_are_no_images)
 {
-#define JPEG "\xFF\xD8\xFF\xE0\0\4ab"
-#define PNG  "\x89PNG\r\n\x1A\n\0\0\0\rIHDR"
+#define JPEG      "\xFF\xD8\xFF\xE0\0\4ab"
+#define BMP       "BM\0\0\0\0\0\0\0\0\0\0\0\0"
+#define NO_PIXELS "says in its header that it is 0 pixels wide or high"
+#define PNG       "\x89PNG\r\n\x1A\n\0\0\0\rIHDR"
     static const struct {
         const char *bytes;
         size_t size;
@@ -370,7 +429,13 @@ AMP_TEST(files_that_are_no_images)
              "is a JPEG that ends before its pixels begin"),
         CASE(JPEG "\xFF\xDA", "is a JPEG that ends before its pixels begin"),
         CASE(JPEG "\xFF\xFF\xDA\0\2x", NULL),
-        CASE("\x89PNG\r\n\x1A\n", NULL),
+        CASE("\x89PNG\r\n\x1A\n", "is a PNG without its header (IHDR): it was not written"),
+        CASE("\x89PNG\r\n\x1A\n\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\1", "is a PNG without its header"),
+        CASE(PNG "\0\0\0\1\0\0\0\0", NO_PIXELS),
+        CASE(PNG "\0\0\0\0\0\0\0\1", NO_PIXELS),
+        CASE(PNG "\0\0\0\1\0\0\0\1", NULL),
+        CASE(PNG "\xFF\xFF\xFF\xFF\0\0\0\1",
+             "says in its header that it has more than 2^30 pixels"),
         CASE(PNG "\0\0\x80\0\0\0\x80\0", NULL), /* 2^15 x 2^15 */
         CASE(PNG "\0\0\x80\0\0\0\x80\1", "says in its header that it has more than 2^30 pixels"),
         CASE(PNG "\0\x10\0\1\0\0\0\1", "says in its header that it has more than 2^30 pixels, or "
@@ -378,8 +443,23 @@ AMP_TEST(files_that_are_no_images)
         CASE(JPEG "\xFF\xC0\0\x8\x8\xFF\xFF\xFF\xFF\1"
                   "\xFF\xDA\0\2x",
              "says in its header that it has more than 2^30 pixels"),
+        CASE(JPEG "\xFF\xC2\0\x8\x8\0\0\0\5\1"
+                  "\xFF\xDA\0\2x",
+             NO_PIXELS),
+        CASE(JPEG "\xFF\xC0\0\x8\x8\0\5\0\5\1"
+                  "\xFF\xDA\0\2x",
+             NULL),
         CASE("BM", NULL),
-        CASE("RIFF....WEBP", NULL),
+        CASE(BMP "\x28\0\0\0\1\0\0\0\xFF\xFF\xFF\xFF", NULL), /* from top to bottom */
+        CASE(BMP "\x28\0\0\0\1\0\0\0\0\0\0\0", NO_PIXELS),
+        CASE(BMP "\x28\0\0\0\0\0\0\0\1\0\0\0", NO_PIXELS),
+        CASE(BMP "\x28\0\0\0\x40\x9C\0\0\x40\x9C\0\0",
+             "says in its header that it has more than 2^30"),
+        CASE(BMP "\x0C\0\0\0\1\0\1\0....", NULL), /* of OS/2 */
+        CASE(BMP "\x0C\0\0\0\1\0\0\0....", NO_PIXELS),
+        CASE("RIFF....WEBPVP8X", NULL),
+        CASE("RIFF....WEBP\0\0\0\0", "is a WebP without an image (VP8)"),
+        CASE("RIFF....WEBP", "is a WebP without an image (VP8)"),
         CASE("P6\n1 1 255\n...", NULL),
     };
     char expected[300];
@@ -531,7 +611,8 @@ AMP_TEST(bad_labels)
     check_bad_label("0 nan .5 .1 .1\n", "1: x \"nan\": must be a finite number");
     check_bad_label("0 .5 .5 inf .1\n", "1: width \"inf\": must be a finite number");
     check_bad_label("0 .5 .5 .1\n", "1: 4 fields, must be 5: class x y width height");
-    check_bad_label("\n0 .5 .5 .1 .1 .1\n", "2: 6 fields, must be 5: class x y width height");
+    check_bad_label("\n0 .5 .5 .1 .1 .1\n", "2: 6 fields, must be 5: class x y width height (leave "
+                                            "out a sixth, such as the score of a detector)");
     check_bad_label("0 .5 .5 .1 -.1\n", "1: height \"-.1\": must not be below 0");
     check_bad_label("0 0,5 0,5 0,1 0,1\n", COMMA);
     check_bad_label("0,.5,.5,.1,.1\n", COMMA);
@@ -631,6 +712,14 @@ AMP_TEST(classes_that_disagree)
     check_bad("a.data:4: names=two.names: has 3 names, but there are 2 classes");
     put("two.names", "cat\ndog\n\n");
     check_good();
+    CHECK_STR(out, "");
+    put("two.names", "cat\r\ndog\r\n");
+    check_good();
+    CHECK_SAYS(
+        out,
+        "warning: two.names:1: ends in a carriage return (Windows line end), which Darknet takes "
+        "for a part of the name: sed -i 's/\\r$//' two.names\n");
+    put("two.names", "cat\ndog\n\n");
     check_bad_data("two.names", "absent.names",
                    "a.data:4: names=absent.names: No such file or directory");
     put_replaced("a.data", good_data, "classes=2\n", ""); /* then the cfg alone says */

@@ -87,7 +87,7 @@ def nan_weights(folder):
 
 TEXT, TOKENS = ("-file", "text.txt", "-backup", "backup"), ("-file", "numbers.txt", "-tokenized", "-backup", "backup")
 # 2x1, 24 bits.
-BMP = b"BM" + struct.pack("<IIIIiiHHIIiiII", 62, 0, 54, 40, 2, 1, 1, 24, 0, 8, 0, 0, 0, 0) + bytes(8)
+NETPBM = b"P6\n2 1\n255\n" + bytes(6)
 GOOD = (("classifier", ()), ("tagged", ()), ("regressor", ()), ("segmenter", ()), ("isegmenter", ()), ("rnn", TEXT),
         ("rnn", TOKENS))
 
@@ -111,6 +111,8 @@ CASES = (
     ("classifier", nan_weights, ["n.weights: its number 3 is nan", "had diverged"], ("n.weights",), KEYS[1:]),
     ("classifier", write("labels.txt", "cat\ndog\r\n"), ["labels.txt:2: ", "carriage return"]),
     ("classifier", write("labels.txt", "\ndog\n"), ["labels.txt:1: ", "empty"]),
+    ("classifier", write("labels.txt", "cat\n0_cat\n"), ["line 1: images/0_cat.jpg: holds two labels", "one is a part of the "
+                                                         "other: take more of its images' paths"]),
     ("classifier", write("labels.txt", "cat\nimage\n"), ['line 1: images/0_cat.jpg: holds two labels, "cat" (line 1) '
                                                          'and "image" (line 2)', "_cat."]),
     ("classifier", write("labels.txt", "cat\ncat\n"), ['line 1: images/0_cat.jpg: its label "cat" is given twice, in lines 1 and 2']),
@@ -157,7 +159,7 @@ CASES = (
     ("segmenter", write("mask/0_cat.txt", "1 5,5 7\n"), ["0_cat.txt: line 2, column 1: a class without runs"]),
     ("isegmenter", write("mask/0_cat.txt", "1 10,1014\n2 10,99,916\n"),
      ["line 2, column 9: with this run of 916 the mask has 1025 pixels; allowed: 1024"]),
-    ("segmenter", write("images/0_cat.jpg", BMP), ["mask/0_cat.txt: masks of an image that is neither JPEG nor PNG"]),
+    ("segmenter", write("images/0_cat.jpg", NETPBM), ["mask/0_cat.txt: masks of an image that is neither JPEG, PNG nor BMP"]),
     ("segmenter", write("images/0_cat.jpg", "<html>"), ["images/0_cat.jpg: is an HTML or XML page"]),
     ("isegmenter", edit("t.cfg", "stride=2\nsize=1", "stride=3\nsize=1"), ["reads 16x16 and makes 6x6"]),
     ("isegmenter", write("mask/0_cat.txt", "80 5,5\n"), ["class 80; allowed: 0 to 79"]),

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "plugin/core/read/lines.h"
+
 /* ---- tensors of a layer ---- */
 
 struct tensors {
@@ -259,7 +261,11 @@ int amp_weights_check(const char *path, const struct amp_net_desc *net,
     struct checker k = {.path = path, .info = info, .err = err, .err_size = err_size};
     *info = (struct amp_weights_info){.first_absent = -1};
     struct stat there; /* checked before opening, since a FIFO would wait for a writer */
-    if (!stat(path, &there) && !S_ISREG(there.st_mode)) return fail(&k, "not a regular file");
+    bool is_there = !stat(path, &there);
+    if (is_there && !S_ISREG(there.st_mode))
+        return fail(&k, "%s", amp_file_irregular(there.st_mode));
+    if (is_there && !there.st_size)
+        return fail(&k, "is empty (0 bytes): a download or a copy of it failed");
     FILE *file = fopen(path, "rb");
     if (!file) return fail(&k, "cannot read: %s", strerror(errno));
     int failed = check_kind(&k, file) || read_header(&k, file) || check_layers(&k, net);

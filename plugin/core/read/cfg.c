@@ -13,19 +13,22 @@
 
 #include "complaints.h"
 #include "dialect.h"
+#include "lines.h"
 
 /* Before opening: a pipe or a device could wait or never end. */
 static int check_readable(const char *path, size_t *size, char *err, size_t err_size)
 {
     struct stat info;
     const char *why = NULL;
-    if (stat(path, &info))
+    if (!*path)
+        why = "the name is empty";
+    else if (stat(path, &info))
         why = strerror(errno);
     else if (!S_ISREG(info.st_mode))
-        why = "not a regular file";
+        why = amp_file_irregular(info.st_mode);
     else if (info.st_size > AMP_CFG_MAX_BYTES)
         why = "larger than 16 MiB, which no cfg or data file is";
-    if (why) snprintf(err, err_size, "cannot read %s: %s", path, why);
+    if (why) snprintf(err, err_size, "cannot read %s: %s", *path ? path : "\"\"", why);
     *size = why ? 0 : (size_t)info.st_size;
     return why ? -1 : 0;
 }

@@ -61,22 +61,45 @@ static char *written_value(char *raw)
     return value;
 }
 
+/* Files of other kinds in a cfg's place, and in a data file's. */
+static const char *hint_at_cfg(const char *line)
+{
+    if (strchr(line, '=')) return ". If this is a data file: the order is DATA CFG";
+    return strpbrk(line, ":{") ? ". A model of another framework (YAML, prototxt, JSON) has to be "
+                                 "written anew as a "
+                                 "cfg of sections, as [net] and [convolutional]"
+                               : "";
+}
+
+#define DATA_LINES                                                                                 \
+    "classes=2, train=LIST, valid=LIST, names=FILE and backup=FOLDER, where LIST has the path of " \
+    "one image a line"
+
+static const char *hint_at_data(const char *line)
+{
+    if (*line == '[') return ". If this is a cfg: the order is DATA CFG";
+    if (strpbrk(line, ":{") || *line == '-')
+        return ". YAML and JSON, as Ultralytics' data.yaml, have to be written anew as lines such "
+               "as " DATA_LINES;
+    return strchr(line, '/') || strchr(line, '.') ? ". If this is a list of images: DATA is a file "
+                                                    "that names it, in lines such as " DATA_LINES
+                                                  : "";
+}
+
 /* raw: the same line with its blanks. */
 static int add_entry(struct reader *r, char *line, char *raw)
 {
     struct amp_cfg_file *f = r->file;
     if (!f->n_sections)
-        return amp_fail_line(
-            &r->complaints, r->line,
-            "\"%.60s\" stands before the first section; the first must be [net]. If "
-            "this is a data file: the order is DATA CFG",
-            line);
+        return amp_fail_line(&r->complaints, r->line,
+                             "\"%.60s\" stands before the first section; the first must be [net]%s",
+                             line, hint_at_cfg(line));
     /* Cut in place: key and value stay in the file's text, which the result keeps. */
     char *equals = strchr(line, '=');
     if (!equals)
         return amp_fail_line(&r->complaints, r->line,
                              "\"%.60s\" has no \"=\"; allowed: key=value%s", line,
-                             *line == '[' ? ". If this is a cfg: the order is DATA CFG" : "");
+                             r->sectioned ? "" : hint_at_data(line));
     if (equals == line)
         return amp_fail_line(&r->complaints, r->line, "\"%.60s\" has no key before \"=\"", line);
     *equals = '\0';
@@ -108,10 +131,10 @@ static int read_line(struct reader *r, char *line, char *raw)
     /* Whether they are allowed is known when the whole cfg is read (cfg.c). */
     if (returns && !r->file->carriage_return) r->file->carriage_return = r->line;
     if (*line == '\0') return 0;
-    if (strchr(line, '\r')) return amp_fail_line(&r->complaints, r->line, AMP_CFG_CARRIAGE_RETURN);
     for (const char *c = line; *c; c++)
-        if (iscntrl((unsigned char)*c))
+        if (iscntrl((unsigned char)*c) && *c != '\r')
             return amp_fail_line(&r->complaints, r->line, "has a control character; not text");
+    if (strchr(line, '\r')) return amp_fail_line(&r->complaints, r->line, AMP_CFG_CARRIAGE_RETURN);
     /* In a .data file "[" is a character like any other. */
     if (*line != '[' || !r->sectioned) return add_entry(r, line, raw);
     if (line[strlen(line) - 1] != ']')

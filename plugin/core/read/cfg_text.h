@@ -81,7 +81,7 @@ const char *amp_list_next(const char *element);
 #define AMP_CFG_CARRIAGE_RETURN                                                                    \
     "has a carriage return (Windows line end), which Darknet takes as part of the value; save "    \
     "the "                                                                                         \
-    "file with Unix line ends (dos2unix FILE)"
+    "file with Unix line ends (sed -i 's/\\r$//' FILE)"
 
 /* Whether a number is not 0 and too near 0 for FP32, in which it would be 0 or lose digits. */
 bool amp_number_vanishes(const char *value);

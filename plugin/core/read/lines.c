@@ -12,12 +12,17 @@
 
 /* ---- before reading ---- */
 
+const char *amp_file_irregular(mode_t mode)
+{
+    return S_ISDIR(mode) ? "a folder, not a file" : S_ISREG(mode) ? NULL : "not a regular file";
+}
+
 /* With the effective user's rights, as open will use them. */
 const char *amp_file_unreadable(const char *path)
 {
     struct stat info;
     if (stat(path, &info)) return strerror(errno);
-    if (!S_ISREG(info.st_mode)) return "not a regular file";
+    if (!S_ISREG(info.st_mode)) return amp_file_irregular(info.st_mode);
     return faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) ? strerror(errno) : NULL;
 }
 
@@ -61,7 +66,7 @@ static const char *unreadable(FILE *file)
     struct stat info;
     unsigned char begin[32];
     if (fstat(fileno(file), &info)) return strerror(errno);
-    if (!S_ISREG(info.st_mode)) return "not a regular file";
+    if (!S_ISREG(info.st_mode)) return amp_file_irregular(info.st_mode);
     if (info.st_size > 1 << 30) return "larger than 1 GiB";
     size_t n = fread(begin, 1, sizeof begin, file);
     if (ferror(file)) return strerror(errno);
@@ -127,6 +132,12 @@ static size_t trim_end(char *text)
     return n;
 }
 
+static bool ends_in_return(const char *text)
+{
+    size_t n = strcspn(text, "\n");
+    return n && text[n - 1] == '\r';
+}
+
 /* 0, or -1 without memory. */
 static int read_all(FILE *file, bool keep_blank, struct amp_lines *lines)
 {
@@ -135,6 +146,7 @@ static int read_all(FILE *file, bool keep_blank, struct amp_lines *lines)
     int number = 0, blanks = 0, failed = 0;
     while (!failed && getline(&text, &size, file) >= 0) {
         number++;
+        if (!lines->carriage_return && ends_in_return(text)) lines->carriage_return = number;
         if (trim_end(text) == 0) {
             blanks++;
             continue;

@@ -6,9 +6,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 /* ---- before reading ---- */
 
+/* NULL if a file of this mode (stat's) is a regular one, else the reason. */
+const char *amp_file_irregular(mode_t mode);
 /* NULL if it is a regular file that can be read, else the reason. */
 const char *amp_file_unreadable(const char *path);
 /* The same for a text file that is read line by line: at most 1 GiB, in an encoding that Darknet
@@ -30,6 +33,8 @@ struct amp_lines {
     char **line;
     int *number; /* line number in the file, from 1 */
     int count;
+    int carriage_return; /* number of the first line that ends in one, which Darknet takes for a
+                            part of it; 0: none does */
 };
 
 /* Reads all lines, with white space cut from their ends. Empty lines are kept only with keep_blank
