@@ -25,7 +25,9 @@ static int check_readable(const char *path, size_t *size, char *err, size_t err_
         why = "not a regular file";
     else if (info.st_size > AMP_CFG_MAX_BYTES)
         why = "larger than 16 MiB, which no cfg or data file is";
-    if (why) snprintf(err, err_size, "cannot read %s: %s", path, why);
+    if (why)
+        snprintf(err, err_size, "cannot read %s: %s", *path ? path : "a file whose name is empty",
+                 why);
     *size = why ? 0 : (size_t)info.st_size;
     return why ? -1 : 0;
 }
