@@ -48,29 +48,31 @@ static int read_record(struct amp_best *b, const struct amp_file_id *weights)
     return found ? 0 : -1;
 }
 
-static void print_record(FILE *f, const struct amp_best *b, const struct amp_file_id *weights)
+struct record {
+    const struct amp_best *best;
+    struct amp_file_id weights;
+};
+
+static int print_record(FILE *f, const void *user)
 {
+    const struct record *r = user;
+    const struct amp_best *b = r->best;
     fprintf(f, "{\"iteration\": %lu", b->evaluation.iteration);
     for (int i = 0; i < AMP_FIGURES && b->measure->figures[i]; i++)
         fprintf(f, ", \"%s\": %.9g", b->measure->figures[i], b->evaluation.values[i]);
-    fprintf(f, ", \"weights\": \"%016" PRIx64 "\"}\n", weights->hash);
+    fprintf(f, ", \"weights\": \"%016" PRIx64 "\"}\n", r->weights.hash);
+    return 0;
 }
 
 /* After the weights. */
 static int write_record(const struct amp_best *b, char *err, size_t err_size)
 {
-    struct amp_whole_file whole = {.fd = -1};
-    struct amp_file_id id;
-    if (amp_file_identify(b->weights, &id, err, err_size)) return -1;
-    FILE *f = amp_whole_begin(&whole, b->record, err, err_size)
-                  ? NULL
-                  : amp_whole_stream(&whole, err, err_size);
-    if (f) print_record(f, b, &id);
-    int failed = !f || amp_whole_end_stream(&whole, f, err, err_size) ||
-                 amp_whole_flush(&whole, err, err_size) || amp_whole_place(&whole, err, err_size) ||
-                 amp_folder_flush(b->record, err, err_size);
-    amp_whole_drop(&whole);
-    return failed ? -1 : 0;
+    struct record r = {.best = b};
+    return amp_file_identify(b->weights, &r.weights, err, err_size) ||
+                   amp_whole_print(b->record, print_record, &r, err, err_size) ||
+                   amp_folder_flush(b->record, err, err_size)
+               ? -1
+               : 0;
 }
 
 /* ---- the weights ---- */

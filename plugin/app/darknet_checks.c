@@ -70,7 +70,12 @@ static void check_video(struct amp_darknet_checks *c, const char *video)
     }
     if (video) { /* also an address, as rtsp:// */
         const char *why = strstr(video, "://") ? NULL : amp_file_unreadable(video);
-        if (why && access(video, R_OK)) FAULT(c, "video %s: %s", video, why);
+        struct stat info;
+        if (why && access(video, R_OK))
+            FAULT(c, "video %s: %s", video, why);
+        else if (why && !stat(video, &info) && !S_ISCHR(info.st_mode)) /* a pipe would wait */
+            FAULT(c, "video %s: %s; allowed: a file, a camera's device, an address (rtsp://...)",
+                  video, why);
         return;
     }
     snprintf(device, sizeof device, "/dev/video%d", camera);

@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "amp.h"
+#include "amp_observe.h"
 #include "measuring.h"
+#include "results.h"
 #include "valid.h"
 #include "watch.h"
 #include "plugin/core/read/text.h"
@@ -295,7 +297,6 @@ static int infer(struct amp_darknet_line *l)
 {
     static struct amp_valid v;
     const char *cfg = amp_darknet_file(l, "CFG"), *gpu = amp_darknet_option(l, "-i");
-    signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error like a full disk */
     v.data = amp_darknet_file(l, "DATA");
     v.weights = amp_darknet_file(l, "WEIGHTS");
     v.out = amp_darknet_option(l, "-out");
@@ -318,6 +319,7 @@ int amp_command_darknet(int argc, char **argv, int first, int second)
         amp_darknet_print_usage(l.command, stdout);
         return fflush(stdout) ? 1 : 0;
     }
+    signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error like a full disk */
     if (amp_darknet_read(&l, argc, argv, first, second)) return 1;
     if (!amp_darknet_check(&l)) return 1;
     if (!strcmp(l.command->options, CLASSIFY WATCH) && watch(&l)) {
@@ -327,6 +329,10 @@ int amp_command_darknet(int argc, char **argv, int first, int second)
     int rest = takes_half(&l) ? infer(&l) : 1;
     if (rest < 1) return rest ? 1 : 0;
     amp_refuse_bad_images(1);
-    amp_darknet_watch_stdin(l.command);
-    return darknet_main(l.argc, l.argv); /* Darknet keeps pointers into it */
+    amp_refuse_bad_outputs();
+    amp_darknet_watch_stdin(&l);
+    int status = darknet_main(l.argc, l.argv); /* Darknet keeps pointers into it */
+    bool trains = l.command->takes & TRAINS;   /* then its result is not what it prints */
+    if (amp_results_end() || (!trains && amp_result_flush())) return 1;
+    return amp_darknet_names_were_wrong() ? 1 : status;
 }

@@ -81,8 +81,11 @@ bool amp_darknet_check(const struct amp_darknet_line *);
 /* ---- darknet_stdin.c ---- */
 
 /* For a command that reads its standard input: where that is empty the program ends with status 1,
- * and where `go test`, which would crash there, comes to its end, with 0. */
-void amp_darknet_watch_stdin(const struct amp_darknet_command *);
+ * and where `go test`, which would crash there, comes to its end, with 0. Of names of images it
+ * gets those of files that can be one; the others are told. */
+void amp_darknet_watch_stdin(const struct amp_darknet_line *);
+/* Whether one was told. */
+bool amp_darknet_names_were_wrong(void);
 
 /* ---- darknet_commands.c ---- */
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "plugin/core/files/file.h"
 #include "plugin/core/read/lines.h"
@@ -147,6 +148,18 @@ static void check_result(struct amp_darknet_checks *c, const char *folder, const
         FAULT(c, "results: %s", err);
 }
 
+/* Darknet opens a file for each class, then images. */
+static void check_handles(struct amp_darknet_checks *c, int classes)
+{
+    enum { OTHERS = 40 }; /* the libraries', and what is loaded at a time */
+    struct rlimit most;
+    if (!getrlimit(RLIMIT_NOFILE, &most) && most.rlim_cur < (rlim_t)(classes + OTHERS))
+        FAULT(c,
+              "results go into a file for each of %d classes, and only %ld files may be open at a "
+              "time: raise the limit (ulimit -n %d)",
+              classes, (long)most.rlim_cur, classes + OTHERS);
+}
+
 static void check_results(struct amp_darknet_checks *c)
 {
     const char *folder = amp_cfg_string(c->data, "results", "results"), *why;
@@ -167,6 +180,7 @@ static void check_results(struct amp_darknet_checks *c)
         check_result(c, folder, out ? out : "imagenet-detection", ".txt");
         return;
     }
+    check_handles(c, last_layer(c)->classes);
     struct amp_lines names = {0};
     char file[PATH_MAX];
     const char *path = amp_cfg_string(c->data, "names", "data/names.list");

@@ -76,13 +76,15 @@ static int check_outputs(const struct command *c)
         return amp_complain("--anchors needs CFG: anchors are in pixels of its width and height");
     if (c->sheet && !c->cfg)
         return amp_complain("--sheet needs CFG: images are loaded for its network");
-    if (amp_output_try("--json", c->json, '{')) return -1;
-    if (!c->sheet) return 0;
-    if (!ends_in(c->sheet, ".jpg") && !ends_in(c->sheet, ".jpeg"))
+    if (c->sheet && !ends_in(c->sheet, ".jpg") && !ends_in(c->sheet, ".jpeg")) {
         snprintf(err, sizeof err, "--sheet %s: allowed: a name that ends in .jpg", c->sheet);
-    else if (!amp_whole_try_marked(c->sheet, AMP_DATA_SHEET, err, sizeof err))
-        return 0;
-    return amp_complain(err);
+        return amp_complain(err);
+    }
+    return amp_output_try("--json", c->json, AMP_DATA_FORMAT) ||
+                   amp_output_try("--sheet", c->sheet, AMP_DATA_SHEET) ||
+                   amp_outputs_differ("--json", c->json, "--sheet", c->sheet)
+               ? -1
+               : 0;
 }
 
 /* ---- the set ---- */

@@ -42,7 +42,8 @@ int amp_data_write_json(const struct amp_data *, FILE *);
 
 /* ---- data_sheet.c ---- */
 
-#define AMP_DATA_SHEET "darknet-amp data sheet 1" /* in the file's comment */
+#define AMP_DATA_SHEET  "darknet-amp data sheet 1" /* in the file's comment */
+#define AMP_DATA_FORMAT "darknet-amp data 1"
 
 /* Writes 16 images of the training list to a JPEG file, as a training with this cfg loads them,
  * with their boxes, or of a classifier the class. 0, or -1 after telling why. */

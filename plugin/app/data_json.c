@@ -167,7 +167,7 @@ int amp_data_write_json(const struct amp_data *d, FILE *f)
     struct amp_json j = {.out = f, .digits = AMP_JSON_FLOAT};
     if (amp_data_count(&r, d)) return -1;
     amp_json_begin(&j, NULL, '{');
-    amp_json_string(&j, "format", "darknet-amp data 1");
+    amp_json_string(&j, "format", AMP_DATA_FORMAT);
     amp_json_string(&j, "data", d->data);
     amp_json_string(&j, "cfg", d->cfg);
     amp_json_string(&j, "kind", d->classifier ? "classifier" : "detector");

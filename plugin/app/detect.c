@@ -37,18 +37,10 @@ const char *amp_detect_resize(const network *net)
  * its array. So this check comes first. */
 static int check_outputs(const network *net, const char *path)
 {
-    for (int i = 0; i < net->n; i++) {
-        layer l = net->layers[i];
-        for (int k = 0; is_head(l) && k < l.outputs; k++) {
-            if (isfinite(l.output[k])) continue;
-            fprintf(stderr,
-                    "error: %s: output %d of layer %d is %g: the weights do not give finite "
-                    "results\n",
-                    path, k, i, l.output[k]);
-            return -1;
-        }
-    }
-    return 0;
+    char err[200];
+    if (!amp_outputs_check(net, err, sizeof err)) return 0;
+    fprintf(stderr, "error: %s: %s\n", path, err);
+    return -1;
 }
 
 /* Turns centre and size, of an image of this size, into a box in fractions of the image. A box that

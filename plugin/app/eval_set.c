@@ -25,10 +25,13 @@
 #include "plugin/input/train_list.h"
 #include "plugin/spread/launcher.h"
 
-/* Faults are printed at once and counted: everything is looked at before the program gives up. */
+/* Faults are printed at once and counted: everything is looked at before the program gives up. What
+ * explains many of them is said with the first. */
 struct fault_log {
     FILE *file;
     size_t count;
+    char hint[AMP_LABEL_PATH_MAX]; /* said last */
+    bool explained;                /* how label files are found */
 };
 
 static void tell(void *context, const char *message)
@@ -175,7 +178,10 @@ static void check_image(struct fault_log *log, const struct amp_eval_set *set, i
     const char *path = set->images.line[image], *why = amp_image_file_fault(path);
     if (!why) return;
     amp_list_name_hint(set->valid_path, path, hint, sizeof hint);
-    fail(log, "%s:%d: image %s: %s%s", set->valid_path, set->images.number[image], path, why, hint);
+    bool again = *hint && !strcmp(hint, log->hint);
+    fail(log, "%s:%d: image %s: %s%s", set->valid_path, set->images.number[image], path, why,
+         again ? " (as above)" : hint);
+    snprintf(log->hint, sizeof log->hint, "%s", hint);
 }
 
 static void tell_missing(struct fault_log *log, const struct amp_eval_set *set, int image,
@@ -184,8 +190,14 @@ static void tell_missing(struct fault_log *log, const struct amp_eval_set *set, 
     char steps[2000];
     const char *why = strerror(errno);
     amp_label_path_explain(set->images.line[image], steps, sizeof steps);
-    fail(log, "%s:%d: label file %s: %s (%s). An image without objects needs an empty label file",
-         set->valid_path, set->images.number[image], path, why, steps);
+    if (log->explained)
+        fail(log, "%s:%d: label file %s: %s", set->valid_path, set->images.number[image], path,
+             why);
+    else
+        fail(log,
+             "%s:%d: label file %s: %s (%s). An image without objects needs an empty label file",
+             set->valid_path, set->images.number[image], path, why, steps);
+    log->explained = true;
 }
 
 /* The label file of an image. False: there is none, which is told or counted. */

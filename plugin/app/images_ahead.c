@@ -11,6 +11,7 @@
 #include "plugin/core/host.h"
 #include "plugin/core/read/text.h"
 #include "plugin/images/place.h"
+#include "plugin/input/image_files.h"
 
 /* From Darknet's stb_image: true if this file has an image header that can be read; sets its
  * size. */
@@ -109,6 +110,12 @@ static bool is_decoded(image im, const char *path)
     return stbi_info(path, &w, &h, &c) && w == 10 && h == 10;
 }
 
+static void tell_undecoded(const char *path)
+{
+    const char *why = amp_image_file_fault(path);
+    fprintf(stderr, "error: %s: %s\n", path, why ? why : "cannot be decoded as an image");
+}
+
 static void free_images(struct loader *loader)
 {
     free_image(loader->image.original);
@@ -128,7 +135,7 @@ static int take_image(struct walk *w, int i, struct loader *l)
 {
     finish_loading(l);
     if (!is_decoded(l->image.original, l->path)) {
-        fprintf(stderr, "error: %s: cannot be decoded as an image\n", l->path);
+        tell_undecoded(l->path);
         w->undecoded++;
     }
     int failed = w->undecoded ? 0 : w->each(w->user, i, &l->image);
@@ -169,7 +176,7 @@ int amp_images_check(char **list, int n)
     for (int i = 0; i < n; i++) {
         image im = load_image_color(list[i], 0, 0);
         if (!is_decoded(im, list[i])) {
-            fprintf(stderr, "error: %s: cannot be decoded as an image\n", list[i]);
+            tell_undecoded(list[i]);
             bad++;
         }
         free_image(im);

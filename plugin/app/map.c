@@ -3,7 +3,6 @@
  * (map_report.c, map_page.c). Everything that can fail cheaply is tried before a network is built.
  */
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,8 +160,11 @@ static struct amp_counts_settings counts_settings(const struct command *c)
 /* Tried before the work: an evaluation may take an hour. */
 static int check_files(const struct command *c)
 {
-    return amp_output_try("--json", c->json, '{') || amp_output_try("--page", c->page, '<') ? -1
-                                                                                            : 0;
+    return amp_output_try("--json", c->json, AMP_MAP_FORMAT) ||
+                   amp_output_try("--page", c->page, AMP_MAP_PAGE) ||
+                   amp_outputs_differ("--json", c->json, "--page", c->page)
+               ? -1
+               : 0;
 }
 
 static int write_json(const struct command *c, const struct amp_map_report *r)
@@ -194,9 +196,7 @@ static int print(const struct command *c, const struct amp_map_report *r)
         puts("\nAs AlexeyAB's Darknet counts:");
         amp_counts_print_fork(stdout, &r->counts, r->set);
     }
-    if (!fflush(stdout)) return 0;
-    fprintf(stderr, "error: standard output: %s\n", strerror(errno));
-    return -1;
+    return amp_result_flush();
 }
 
 /* All use the same sorted set; without --bootstrap there are 0 drawings. */

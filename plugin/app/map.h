@@ -112,6 +112,7 @@ struct amp_counts; /* counts.h */
  *   bootstrap           map50[], map75[], map[] of each drawing of images; only where there are any
  *   counts              hits and false alarms at a score, curves and confusions (counts.h)
  *   settings            what was measured, and how */
+#define AMP_MAP_FORMAT "darknet-amp detector map 1" /* at the beginning */
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
                        const struct amp_bootstrap *bootstrap, const struct amp_counts *counts,

@@ -23,15 +23,20 @@ static void write_escaped(FILE *out, const char *text)
     }
 }
 
-static int write_data(FILE *out, const struct amp_map_report *reports, int n)
+struct page {
+    const struct amp_map_report *reports;
+    int n;
+};
+
+static int write_data(FILE *out, const struct page *p)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *memory = open_memstream(&text, &size);
     if (!memory) return -1;
     fputc('[', memory);
-    for (int i = 0; i < n; i++) {
-        const struct amp_map_report *r = &reports[i];
+    for (int i = 0; i < p->n; i++) {
+        const struct amp_map_report *r = &p->reports[i];
         static const struct amp_bootstrap none = {0};
         if (i) fputs(",\n", memory);
         amp_map_write_object(memory, &r->settings, r->set, &r->result, &none, &r->counts);
@@ -43,24 +48,18 @@ static int write_data(FILE *out, const struct amp_map_report *reports, int n)
     return failed ? -1 : 0;
 }
 
+static int print_page(FILE *f, const void *user)
+{
+    const char *at = strstr(map_template, mark);
+    fwrite(map_template, 1, (size_t)(at - map_template), f);
+    int failed = write_data(f, user);
+    fputs(at + strlen(mark), f);
+    return failed;
+}
+
 int amp_map_page_write(const char *path, const struct amp_map_report *reports, int n, char *err,
                        size_t err_size)
 {
-    struct amp_whole_file whole = {.fd = -1};
-    const char *at = strstr(map_template, mark);
-    FILE *f = amp_whole_begin(&whole, path, err, err_size)
-                  ? NULL
-                  : amp_whole_stream(&whole, err, err_size);
-    int failed = !f;
-    if (f) {
-        fwrite(map_template, 1, (size_t)(at - map_template), f);
-        failed = write_data(f, reports, n);
-        if (failed) snprintf(err, err_size, "%s: no memory for the page", path);
-        fputs(at + strlen(mark), f);
-        failed = amp_whole_end_stream(&whole, f, err, err_size) || failed;
-    }
-    failed =
-        failed || amp_whole_flush(&whole, err, err_size) || amp_whole_place(&whole, err, err_size);
-    amp_whole_drop(&whole);
-    return failed ? -1 : 0;
+    const struct page p = {reports, n};
+    return amp_whole_print(path, print_page, &p, err, err_size);
 }

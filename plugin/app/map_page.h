@@ -15,6 +15,7 @@ struct amp_map_report {
     struct amp_counts counts;
 };
 
+#define AMP_MAP_PAGE "darknet-amp detector map page 1" /* near the beginning: page/map.html */
 /* Writes it whole or not at all. The reports are of the same classes. 0, or -1 with text in err. */
 int amp_map_page_write(const char *path, const struct amp_map_report *reports, int n, char *err,
                        size_t err_size);

@@ -229,6 +229,8 @@ void amp_map_write_object(FILE *out, const struct amp_map_settings *settings,
 {
     struct amp_json j = {.out = out, .digits = AMP_JSON_EXACT};
     amp_json_begin(&j, NULL, '{');
+    amp_json_line(&j, 2);
+    amp_json_string(&j, "format", AMP_MAP_FORMAT);
     write_means(&j, &result->mean);
     begin_list(&j, "classes");
     for (int k = 0; k < result->n_classes; k++)
@@ -237,30 +239,35 @@ void amp_map_write_object(FILE *out, const struct amp_map_settings *settings,
     write_bootstrap(&j, bootstrap);
     amp_counts_write(&j, counts, set);
     write_settings(&j, settings, set);
-    amp_json_line(&j, 2);
-    amp_json_string(&j, "format", "darknet-amp detector map 1");
     amp_json_line(&j, 0);
     amp_json_end(&j, '}');
 }
 
 /* ---- the file ---- */
 
+struct printed {
+    const struct amp_map_settings *settings;
+    const struct amp_eval_set *set;
+    const struct amp_map_result *result;
+    const struct amp_bootstrap *bootstrap;
+    const struct amp_counts *counts;
+};
+
+static int print_object(FILE *f, const void *user)
+{
+    const struct printed *p = user;
+    amp_map_write_object(f, p->settings, p->set, p->result, p->bootstrap, p->counts);
+    fputc('\n', f);
+    return 0;
+}
+
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
                        const struct amp_bootstrap *bootstrap, const struct amp_counts *counts,
                        char *err, size_t err_size)
 {
-    struct amp_whole_file whole = {.fd = -1};
-    FILE *f = amp_whole_begin(&whole, path, err, err_size)
-                  ? NULL
-                  : amp_whole_stream(&whole, err, err_size);
-    if (f) amp_map_write_object(f, settings, set, result, bootstrap, counts);
-    if (f) fputc('\n', f);
-    /* Flushed before the rename: after a power cut the name must not stand for an empty file. */
-    int failed = !f || amp_whole_end_stream(&whole, f, err, err_size) ||
-                 amp_whole_flush(&whole, err, err_size) || amp_whole_place(&whole, err, err_size);
-    amp_whole_drop(&whole);
-    return failed ? -1 : 0;
+    const struct printed p = {settings, set, result, bootstrap, counts};
+    return amp_whole_print(path, print_object, &p, err, err_size);
 }
 
 /* ---- the bootstrap ---- */

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "evaluation.h"
 
-#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,14 +87,13 @@ static int look(void *user, int i, const struct amp_loaded_image *loaded)
 {
     struct pass *p = user;
     int best[TOP], n = p->set->n_classes, top = n < TOP ? n : TOP;
+    char err[200];
     float *out = network_predict(p->net, loaded->resized.data);
+    if (amp_outputs_check(p->net, err, sizeof err)) {
+        fprintf(stderr, "error: %s: %s\n", p->set->images.line[i], err);
+        return -1;
+    }
     if (p->net->hierarchy) hierarchy_predictions(out, p->net->outputs, p->net->hierarchy, 1, 1);
-    for (int k = 0; k < n; k++)
-        if (!isfinite(out[k])) {
-            fprintf(stderr, "error: %s: output %d is %g: the weights do not give finite results\n",
-                    p->set->images.line[i], k, (double)out[k]);
-            return -1;
-        }
     top_k(out, n, top, best);
     p->count.images++;
     for (int k = 0; k < top; k++) {

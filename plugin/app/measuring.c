@@ -215,17 +215,32 @@ int amp_complain(const char *what)
     return -1;
 }
 
-int amp_output_try(const char *option, const char *path, char first)
+int amp_output_try(const char *option, const char *path, const char *mark)
 {
-    char err[PATH_MAX + 600];
-    if (!path || !amp_whole_try_as(path, first, err, sizeof err)) return 0;
+    char err[PATH_MAX + 800];
+    if (!path) return 0;
+    if (!*path || !strcmp(path, "-"))
+        snprintf(err, sizeof err, "\"%s\" is no name of a file", path);
+    else if (!amp_whole_try_marked(path, mark, err, sizeof err))
+        return 0;
     fprintf(stderr, "error: %s: %s\n", option, err);
+    return -1;
+}
+
+int amp_outputs_differ(const char *option, const char *path, const char *other, const char *its)
+{
+    if (!path || !its || strcmp(path, its)) return 0;
+    fprintf(stderr, "error: %s and %s name the same file, %s\n", option, other, path);
     return -1;
 }
 
 int amp_result_flush(void)
 {
-    return fflush(stdout) || ferror(stdout) ? amp_complain(strerror(errno)) : 0;
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout)) return 0;
+    fprintf(stderr, "error: standard output: not written in full: %s\n",
+            errno ? strerror(errno) : "a write failed (is the disk full?)");
+    return -1;
 }
 
 /* By its last layer. A cfg with a fault is looked at as a detector's, which tells it. */

@@ -43,9 +43,11 @@ const struct ampk_backend *amp_machine_backend(const struct amp_options *, int g
 
 /* Prints "error: WHAT" and returns -1. */
 int amp_complain(const char *what);
-/* Whether a file that an option names (NULL: not given) can be written, and is not there as another
- * kind of file than one that begins so (amp_whole_try_as): 0, or -1 after saying why not. */
-int amp_output_try(const char *option, const char *path, char first);
+/* Whether a file that an option names (NULL: not given) can be written, and is not there without
+ * this mark (amp_whole_try_marked): 0, or -1 after saying why not. */
+int amp_output_try(const char *option, const char *path, const char *mark);
+/* Whether two options (NULL: not given) name two files. The same. */
+int amp_outputs_differ(const char *option, const char *path, const char *other, const char *its);
 /* Whether all of the result reached standard output: 0, or -1 after saying why not. */
 int amp_result_flush(void);
 

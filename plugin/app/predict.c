@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "commands.h"
 #include "darknet.h"
@@ -19,6 +20,7 @@
 #include "plugin/core/files/file.h"
 #include "plugin/core/net/weights_file.h"
 #include "plugin/core/read/json.h"
+#include "plugin/core/read/lines.h"
 
 struct predict {
     const char *cfg, *weights, *input, *output;
@@ -29,6 +31,7 @@ struct predict {
     network *net;
     float *images; /* all of the input file */
     int n;
+    int *boxes; /* of an image */
 };
 
 /* ---- what there is to do ---- */
@@ -71,11 +74,20 @@ static bool is_precision(const char *word)
 
 static int check_arguments(const struct predict *p)
 {
-    char err[300];
+    char err[PATH_MAX + 200];
+    struct stat info;
     if (!p->input || !p->output) return amp_complain("--input FILE and --output FILE are needed");
     if (!strcmp(p->input, p->output) || !strcmp(p->output, p->cfg) ||
         !strcmp(p->output, p->weights))
         return amp_complain("--output names a file that is read; choose another name");
+    if (!*p->output || !strcmp(p->output, "-"))
+        return amp_complain("--output: allowed: the name of a file");
+    if (!stat(p->output, &info) &&
+        info.st_size) { /* numbers have no mark by which ours are known */
+        snprintf(err, sizeof err,
+                 "--output %s: is there already; choose another name, or remove it", p->output);
+        return amp_complain(err);
+    }
     if (is_precision(p->precision)) return 0;
     snprintf(err, sizeof err, "--precision %.40s: allowed: fp32, fp16 or bf16", p->precision);
     return amp_complain(err);
@@ -97,6 +109,11 @@ static int read_images(struct predict *p)
 {
     char err[2 * PATH_MAX];
     size_t image = (size_t)p->subject.net->inputs * sizeof(float);
+    const char *why = amp_file_unreadable(p->input);
+    if (why) {
+        snprintf(err, sizeof err, "--input %s: %s", p->input, why);
+        return amp_complain(err);
+    }
     FILE *f = fopen(p->input, "rb");
     long bytes = f && !fseek(f, 0, SEEK_END) ? ftell(f) : -1;
     if (bytes < 0) {
@@ -229,23 +246,22 @@ static int write_image(network *net, float *image, FILE *f, int *boxes)
     return has_boxes(net) && write_boxes(net, f, boxes) ? -1 : 0;
 }
 
-static int write_all(struct predict *p, int *boxes)
+static int print(FILE *f, const void *user)
+{
+    const struct predict *p = user;
+    int failed = 0;
+    for (int i = 0; i < p->n && !failed; i++)
+        failed = write_image(p->net, p->images + (size_t)i * (size_t)p->subject.net->inputs, f,
+                             p->boxes);
+    return failed;
+}
+
+static int write_all(struct predict *p)
 {
     char err[2 * PATH_MAX];
-    struct amp_whole_file file;
-    FILE *f = amp_whole_begin(&file, p->output, err, sizeof err)
-                  ? NULL
-                  : amp_whole_stream(&file, err, sizeof err);
-    int failed = !f, kept = amp_quiet_begin();
-    for (int i = 0; i < p->n && !failed; i++)
-        failed =
-            write_image(p->net, p->images + (size_t)i * (size_t)p->subject.net->inputs, f, boxes) &&
-            snprintf(err, sizeof err, "%s: %s", p->output, strerror(errno));
+    int kept = amp_quiet_begin();
+    int failed = amp_whole_print(p->output, print, p, err, sizeof err);
     amp_quiet_end(kept);
-    if (f && amp_whole_end_stream(&file, f, err, sizeof err)) failed = 1;
-    failed = failed || amp_whole_flush(&file, err, sizeof err) ||
-             amp_whole_place(&file, err, sizeof err);
-    amp_whole_drop(&file);
     return failed ? amp_complain(err) : 0;
 }
 
@@ -272,13 +288,13 @@ static void print_order(const struct predict *p, int boxes)
 
 int amp_command_predict(int argc, char **argv)
 {
-    struct predict p = {.precision = "fp32"};
     int boxes = 0;
+    struct predict p = {.precision = "fp32", .boxes = &boxes};
     read_arguments(argc, argv, &p);
     if (check_arguments(&p)) return 1;
     amp_machine_choose(p.gpu);
     int failed = amp_measured_read(&p.subject, p.cfg, p.gpu) || check_weights(&p) ||
-                 read_images(&p) || build(&p) || write_all(&p, &boxes);
+                 read_images(&p) || build(&p) || write_all(&p);
     if (!failed) print_order(&p, boxes);
     failed = failed || amp_result_flush();
     if (p.net) free_network(p.net);

@@ -583,7 +583,7 @@ static int profile(const struct request *r, const struct amp_measured *subject)
     struct amp_trace trace = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct amp_profile p = {.net = subject->net, .trace = r->trace ? &trace : NULL};
     struct reason no_fp32 = {""};
-    if (amp_output_try("--trace", r->trace, '{')) return -1;
+    if (amp_output_try("--trace", r->trace, AMP_TRACE_FORMAT)) return -1;
     /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
     if (!is_own(subject->net, AMP_PROFILE_FP32))
         amp_train_stock_check(subject->cfg, subject->net, gpu_index >= 0, take_first, &no_fp32);

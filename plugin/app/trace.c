@@ -64,38 +64,35 @@ static void write_event(struct amp_json *j, const struct amp_trace_event *e, dou
     amp_json_end(j, '}');
 }
 
-static void write_all(const struct amp_trace *t, const char *const *names, FILE *out)
+struct printed {
+    const struct amp_trace *trace;
+    const char *const *names;
+};
+
+static int print(FILE *out, const void *user)
 {
+    const struct printed *p = user;
     struct amp_json j = {.out = out, .digits = AMP_JSON_EXACT};
-    double start = first_begin(t);
+    double start = first_begin(p->trace);
     amp_json_begin(&j, NULL, '{');
+    amp_json_string(&j, "format", AMP_TRACE_FORMAT);
     amp_json_string(&j, "displayTimeUnit", "ms");
     amp_json_begin(&j, "traceEvents", '[');
-    for (int row = 0; names[row]; row++)
-        write_row(&j, row, names[row]);
-    for (size_t i = 0; i < t->n; i++)
-        write_event(&j, &t->events[i], start);
+    for (int row = 0; p->names[row]; row++)
+        write_row(&j, row, p->names[row]);
+    for (size_t i = 0; i < p->trace->n; i++)
+        write_event(&j, &p->trace->events[i], start);
     amp_json_end(&j, ']');
     amp_json_end(&j, '}');
     fputc('\n', out);
+    return p->trace->failed ? -1 : 0;
 }
 
 int amp_trace_write(const struct amp_trace *t, const char *const *names, const char *path,
                     char *err, size_t err_size)
 {
-    struct amp_whole_file f = {.fd = -1};
-    FILE *out = NULL;
-    if (t->failed) {
-        snprintf(err, err_size, "%s: not written: out of memory", path);
-        return -1;
-    }
-    int failed =
-        amp_whole_begin(&f, path, err, err_size) || !(out = amp_whole_stream(&f, err, err_size));
-    if (!failed) write_all(t, names, out);
-    failed = failed || amp_whole_end_stream(&f, out, err, err_size) ||
-             amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size);
-    amp_whole_drop(&f);
-    return failed ? -1 : 0;
+    const struct printed p = {t, names};
+    return amp_whole_print(path, print, &p, err, err_size);
 }
 
 void amp_trace_free(struct amp_trace *t)

@@ -23,6 +23,7 @@ struct amp_trace_event {
  * long. */
 void amp_trace_add(struct amp_trace *, int row, const char *kind, const char *name, double begin,
                    double end);
+#define AMP_TRACE_FORMAT "darknet-amp trace 1" /* near the beginning of the file */
 /* Writes the file, whole or not at all. names: of rows, then NULL. 0, or -1 with text in err. */
 int amp_trace_write(const struct amp_trace *, const char *const *names, const char *path, char *err,
                     size_t err_size);

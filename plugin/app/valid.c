@@ -17,6 +17,7 @@
 #include "darknet.h"
 #include "detect.h"
 #include "measuring.h"
+#include "results.h"
 
 /* Of Darknet's examples: lines of one class's file each, and of one file for all. */
 void print_detector_detections(FILE **files, char *name, detection *, int n, int classes, int w,
@@ -80,13 +81,11 @@ static void print_coco(struct valid *v, const char *path, const detection *found
 
 /* ---- the files ---- */
 
-static int open_file(struct valid *v, const char *folder, const char *name, const char *end)
+static void open_file(struct valid *v, const char *folder, const char *name, const char *end)
 {
-    char path[PATH_MAX];
+    char path[3 * PATH_MAX];
     snprintf(path, sizeof path, "%s/%s%s", folder, name, end);
-    FILE *f = v->files[v->n_files++] = fopen(path, "w");
-    if (!f) fprintf(stderr, "error: %s: %s\n", path, strerror(errno));
-    return f ? 0 : -1;
+    v->files[v->n_files++] = fopen(path, "w"); /* results.c ends the program where it cannot */
 }
 
 static int open_files(struct valid *v, const char *out)
@@ -100,34 +99,16 @@ static int open_files(struct valid *v, const char *out)
     if (!v->files) return amp_complain(strerror(errno));
     if (v->imagenet) {
         v->classes = IMAGENET_CLASSES;
-        return open_file(v, folder, out ? out : "imagenet-detection", ".txt");
-    }
-    if (v->coco) {
-        if (open_file(v, folder, out ? out : "coco_results", ".json")) return -1;
+        open_file(v, folder, out ? out : "imagenet-detection", ".txt");
+    } else if (v->coco) {
+        open_file(v, folder, out ? out : "coco_results", ".json");
         fputs("[\n", v->files[0]);
-        return 0;
     }
-    for (int k = 0; k < v->classes; k++) {
+    for (int k = 0; !v->imagenet && !v->coco && k < v->classes; k++) {
         snprintf(name, sizeof name, "%s%s", out ? out : "comp4_det_test_", v->names[k]);
-        if (open_file(v, folder, name, ".txt")) return -1;
+        open_file(v, folder, name, ".txt");
     }
     return 0;
-}
-
-/* A full disk may show here only. */
-static int close_files(struct valid *v)
-{
-    int failed = 0;
-    for (int i = 0; i < v->n_files; i++) {
-        if (!v->files[i]) continue;
-        bool lost = ferror(v->files[i]);
-        if (fclose(v->files[i]) || lost) failed = errno ? errno : EIO;
-    }
-    free(v->files);
-    if (!failed) return 0;
-    fprintf(stderr, "error: %s: not all results were written: %s\n",
-            option_find_str(v->options, "results", "results"), strerror(failed));
-    return -1;
 }
 
 /* ---- the run ---- */
@@ -186,7 +167,8 @@ int amp_valid_run(const struct amp_valid *asked)
     amp_refuse_bad_images(0); /* images_ahead.c names all of them instead */
     double start = what_time_is_it_now();
     int failed = open_files(&v, asked->out) || run(&v, net);
-    failed = close_files(&v) || failed;
+    failed = amp_results_end() || failed;
+    free(v.files);
     if (!failed)
         fprintf(stderr, "Total Detection Time: %f Seconds\n", what_time_is_it_now() - start);
     free_network(net);

@@ -12,6 +12,7 @@
 
 #include "amp.h"
 #include "attach.h"
+#include "outputs.h"
 #include "boxes.h"
 #include "plugin/attach/feed/batches.h"
 #include "device.h"
@@ -89,6 +90,12 @@ AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
     amp_save_weights(net, place);
     amp_stock_file(net, place);
     amp_ending_leave();
+}
+
+/* Darknet's own save_weights calls it, and some of Darknet's commands do so by themselves. */
+AMP_INTERPOSE(void, save_weights_upto, (network * net, char *filename, int cutoff))
+{
+    amp_stock_save(net, filename, cutoff);
 }
 
 AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
@@ -198,6 +205,14 @@ AMP_INTERPOSE(void, free_data, (data d))
     amp_batches_drop(d);
     AMP_REAL(free_data)(d);
     if (amp_iteration_ended()) amp_batches_await();
+}
+
+/* Darknet's commands print whatever comes out. */
+AMP_INTERPOSE(float *, network_predict, (network * net, float *input))
+{
+    float *out = AMP_REAL(network_predict)(net, input);
+    amp_outputs_require(net);
+    return out;
 }
 
 /* ---- inside recurrent layers ----
@@ -355,7 +370,12 @@ AMP_INTERPOSE(void, make_window, (char *name, int w, int h, int fullscreen))
 
 AMP_INTERPOSE(void, save_image, (image p, const char *name))
 {
-    amp_window_save(p, name);
+    amp_window_save(p, name, JPG, 80); /* as Darknet's own */
+}
+
+AMP_INTERPOSE(void, save_image_options, (image p, const char *name, IMTYPE type, int quality))
+{
+    amp_window_save(p, name, type, quality);
 }
 
 AMP_INTERPOSE(int, show_image, (image p, const char *name, int ms))

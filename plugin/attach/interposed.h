@@ -52,13 +52,16 @@
     X(make_image)                                                                                  \
     X(make_window)                                                                                 \
     X(open_video_stream)                                                                           \
+    X(network_predict)                                                                             \
     X(option_find_str)                                                                             \
     X(option_unused)                                                                               \
     X(parse_network_cfg)                                                                           \
     X(rand_normal)                                                                                 \
     X(resize_network)                                                                              \
     X(save_image)                                                                                  \
+    X(save_image_options)                                                                          \
     X(save_weights)                                                                                \
+    X(save_weights_upto)                                                                           \
     X(show_image)                                                                                  \
     X(train_network)                                                                               \
     X(train_network_datum)

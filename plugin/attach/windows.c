@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Declared for OPENCV only. */
 void *open_video_stream(const char *file, int camera, int w, int h, int fps);
@@ -52,24 +51,36 @@ void amp_window_make(char *name, int w, int h, int fullscreen)
         fprintf(stderr, "darknet-amp: no display, window \"%s\" is not shown\n", name);
 }
 
-/* Darknet's own prints that it failed, and goes on. A full disk leaves an empty file. */
-void amp_window_save(image p, const char *name)
+/* Whether the file ends as a JPEG or PNG does. */
+static bool ends_as_image(const char *path)
+{
+    static const char jpeg[2] = "\xFF\xD9", png[8] = "IEND\xAE\x42\x60\x82";
+    char end[sizeof png];
+    FILE *f = fopen(path, "rb");
+    bool read = f && !fseek(f, -(long)sizeof end, SEEK_END) && fread(end, sizeof end, 1, f) == 1;
+    if (f) fclose(f);
+    return read && (!memcmp(end, png, sizeof png) ||
+                    !memcmp(end + sizeof end - sizeof jpeg, jpeg, sizeof jpeg));
+}
+
+/* Darknet's own looks at no write, and goes on where it could not open the file. */
+void amp_window_save(image p, const char *name, IMTYPE type, int quality)
 {
     enum { ROOM = 256 }; /* of Darknet's buffer for the name */
     char path[PATH_MAX], message[PATH_MAX + 200];
-    struct stat written;
-    if (!amp_images_are_refused()) {
-        AMP_REAL(save_image)(p, name);
+    if (!amp_images_are_refused() || (type != JPG && type != PNG)) {
+        AMP_REAL(save_image_options)(p, name, type, quality);
         return;
     }
-    int length = snprintf(path, sizeof path, "%s.jpg", name);
+    int length = snprintf(path, sizeof path, "%s.%s", name, type == JPG ? "jpg" : "png");
     FILE *file = length < ROOM ? fopen(path, "ab") : NULL;
-    int why = file ? 0 : length < ROOM ? errno : ENAMETOOLONG;
+    const char *why = file ? NULL : strerror(length < ROOM ? errno : ENAMETOOLONG);
     if (file) fclose(file);
-    if (file) AMP_REAL(save_image)(p, name);
-    if (file && (stat(path, &written) || !written.st_size)) why = ENOSPC;
+    if (file) AMP_REAL(save_image_options)(p, name, type, quality);
+    if (file && !ends_as_image(path))
+        why = "it is cut off: is the disk full, or the size of files limited (ulimit -f)?";
     if (!why) return;
-    snprintf(message, sizeof message, "image \"%s\" cannot be written: %s", path, strerror(why));
+    snprintf(message, sizeof message, "image \"%s\" cannot be written: %s", path, why);
     amp_fail(message);
 }
 

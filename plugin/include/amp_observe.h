@@ -44,6 +44,13 @@ struct amp_pass {
  * is not clean, neither left_fp16 nor gradient is set, and nothing helps. */
 AMP_API void amp_pass(struct network *, amp_see_function *see, void *user, struct amp_pass *);
 
+/* Whether what a network has just made of its input is finite: its heads and its last layer, and
+ * every layer where Darknet computes on the CPU. 0, or -1 with text in err that names the first
+ * layer that is not. */
+AMP_API int amp_outputs_check(const struct network *, char *err, size_t err_size);
+/* From now on network_predict ends the program with status 1 and that text. */
+AMP_API void amp_refuse_bad_outputs(void);
+
 /* From now on what is trained is for measuring only: signals end the program as without the plugin,
  * no run is named diverged, and nothing is printed of what training prints, except Darknet's
  * statistics. The network must be attached. */

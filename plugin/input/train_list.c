@@ -29,6 +29,7 @@ struct faults {
     const char *title; /* "images that cannot be read" */
     size_t count;
     char *named[AMP_FAULTS_NAMED];
+    char hint[PATH_MAX]; /* of the one before */
 };
 
 enum { IMAGES, LABEL_FILES, LABELS, KINDS };
@@ -137,7 +138,10 @@ static int visible_length(const char *path)
 static void name_file(struct faults *f, size_t number, const char *path, const char *why,
                       const char *hint)
 {
-    name_fault(f, "line %zu: %.*s: %s%s", number, visible_length(path), path, why, hint);
+    bool again = *hint && !strcmp(hint, f->hint);
+    name_fault(f, "line %zu: %.*s: %s%s", number, visible_length(path), path, why,
+               again ? " (as above)" : hint);
+    snprintf(f->hint, sizeof f->hint, "%s", hint);
 }
 
 /* ---- boxes that Darknet changes ---- */

@@ -8,6 +8,7 @@ SOURCE: the folder of Darknet's source
 import os
 import random
 import re
+import resource
 import struct
 import subprocess
 import sys
@@ -71,9 +72,14 @@ ONCE = {name: value for name, value in os.environ.items() if name not in ("DISPL
 ONCE["GOMP_SPINCOUNT"] = "1000"  # else the program starts itself again
 
 
-def run(folder, *words, text=""):
-    return subprocess.run([sys.argv[1], *words], cwd=folder, capture_output=True, encoding="utf-8", errors="replace", input=text,
-                          timeout=600, env=ONCE)
+def run(folder, *words, text="", **more):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    return subprocess.run([sys.argv[1], *words], cwd=folder, encoding="utf-8", errors="replace", input=text, timeout=600,
+                          env=ONCE, **pipes)
+
+
+def limit(kind, most):
+    return {"preexec_fn": lambda: resource.setrlimit(kind, (most, most))}
 
 
 def all_commands(folder):
@@ -136,13 +142,14 @@ def of_other_nets(weights):
         (None, ("go", "valid", "go.cfg", "", "toy.names"), ["toy.names: move 1 is cut off"]),
         (None, ("go", "test", "go.cfg"), ["go test: the standard input is empty: it reads its moves there"]),
         (None, ("rnn", "valid", "toy.cfg", weights), ["ends with [yolo]"]),
+        (None, ("rnn", "vec", "rnn.cfg"), ["rnn vec: byte 5 of the standard input is not ASCII"], "a caf\u00e9"[1:]),
         (None, ("rnn", "valid", "c.cfg"), ["gives 2 numbers for an image; rnn valid reads 3072"]),
         *((None, ("rnn", command, "rnn.cfg"), [f"rnn {command}: the standard input is empty"])
           for command in ("valid", "validtactic", "vec", "generatetactic")))
 
 
 def check_refused(folder):
-    """(what is spoiled, the command, words of the message)"""
+    """(what is spoiled, the command, words of the message, sometimes the standard input)"""
     weights = "toy.weights"
     cases = (
         (None, ("detector", "test", "toy.data", "toy.cfg", "none.weights", "image000.png"), ["none.weights: No such file"]),
@@ -210,6 +217,14 @@ def check_refused(folder):
         (None, ("rnn", "generate", "c.cfg", "-tokens", "one.tokens"), ["one.tokens: has 1 lines (-tokens); needed: 2"]),
         (None, ("detector", "map", "toy.data", "toy.cfg", weights, "--json", "train.txt"),
          ["train.txt: is there and is another kind of file"]),
+        *((None, ("detector", "map", "toy.data", "toy.cfg", weights, *words), said) for words, said in
+          ((("--json", "own.json"), ["--json: own.json: is there and is another kind of file", "detector map 1"]),
+           (("--page", "own.html"), ["--page: own.html: is there and is another kind of file", "map page 1"]),
+           (("--json", "-"), ['--json: "-" is no name of a file']), (("--page", ""), ['--page: "" is no name of a file']),
+           (("--json", "new", "--page", "new"), ["--json and --page name the same file, new"]))),
+        (None, ("amp", "profile", "toy.cfg", "--trace", "own.json"), ["--trace: own.json: is there and is another kind of file"]),
+        (None, ("amp", "predict", "toy.cfg", weights, "--input", ".", "--output", "new"), ["--input .: not a regular file"]),
+        (None, ("amp", "predict", "toy.cfg", weights, "--input", "toy.names", "--output", "own.json"), ["--output own.json: is there already"]),
         (None, ("amp", "predict", "toy.cfg", weights, "--input", "toy.names", "--output", "toy.names"),
          ["--output names a file that is read"]),
         (("c.labels", "image", "photo"), ("classifier", "valid", "c.data", "c.cfg"), ["images without exactly one label", "holds no label"]),
@@ -224,15 +239,19 @@ def check_refused(folder):
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "alone.jpg", "-out", "./alone"),
          ["./alone.jpg: the image itself would be written over"]),
         (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "x" * 252), ["cannot be written: File name too long"]),
-        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "full"), ["full.jpg\" cannot be written: No space left"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", weights, "image000.png", "-out", "full"), ["full.jpg\" cannot be written: it is cut off: is the disk full"]),
         (None, ("mkimg", "c.cfg", "", "99", "99", "1", "none"), ["none: No such file", "PREFIX is a folder"]),
+        (None, ("detector", "demo", "toy.data", "toy.cfg", weights, "a.pipe"), ["a.pipe: not a regular file; allowed: a file, a camera"]),
+        (None, ("detector", "test", "toy.data", "toy.cfg", "large.weights", "image000.png"), ["of layer ", "the weights do not give finite"]),
+        (None, ("classifier", "predict", "c.data", "linear.cfg", "c_large.weights", "image000.png"), ["of layer 0 ", "do not give finite"]),
+        (None, ("classifier", "valid", "c.data", "linear.cfg", "c_large.weights"), ["of layer 0 ", "do not give finite"]),
         (None, ("imtest", "image000.png"), ["imtest goes on until it is stopped", "DISPLAY"]),
         *of_other_nets(weights),
         (None, ("frobnicate",), ['unknown command "frobnicate"']),
     )
-    for change, command, words in cases:
+    for change, command, words, *text in cases:
         put_back = spoil(folder, *change) if change else lambda: None
-        told = run(folder, *command)
+        told = run(folder, *command, text="".join(text))
         put_back()
         assert told.returncode == 1 and all(word in told.stderr for word in words), (command, words, told)
 
@@ -287,6 +306,65 @@ def check_texts(folder):
                               (("rnn", "generatetactic", "rnn.cfg", "-len", "2"), "a", "\n")):
         told = run(folder, *words, text=text)
         assert told.returncode == 0 and said in told.stdout, (words, told)
+
+
+def check_full(folder):
+    """What cannot be written in full is named, with status 1; weights are written whole or not at all."""
+    few = limit(resource.RLIMIT_FSIZE, 100)
+    results = (("detector", "valid", "toy.data", "toy.cfg", "toy.weights"), "error: results/comp4_det_test_", "File too large (and 1 other file)")
+    picture = (("detector", "test", "toy.data", "toy.cfg", "toy.weights", "image000.png"), 'image "predictions.jpg" cannot be written', "ulimit -f")
+    for words, *said in (results, picture, (("mkimg", "c.cfg", "", "9", "9", "1", "."), 'image "./gen_0.jpg" cannot be written', "ulimit -f"),
+                         *((words, words[-1] if words[0] != "average" else "cut.weights", "not written in full", "ulimit -f") for words in
+                           (("average", "toy.cfg", "cut.weights", "toy.weights"), ("rgbgr", "toy.cfg", "toy.weights", "cut.weights"),
+                            ("reset", "toy.cfg", "toy.weights", "cut.weights"), ("normalize", "toy.cfg", "toy.weights", "cut.weights"),
+                            ("denormalize", "toy.cfg", "toy.weights", "cut.weights")))):
+        told = run(folder, *words, **few)
+        assert told.returncode == 1 and all(word in told.stderr for word in said), (words, told)
+        assert not list(folder.glob("cut.weights*")), words
+    for key in ("", "mixed_precision=1"):
+        put_back = spoil(folder, "toy.cfg", "[net]", "[net]\n" + key)
+        for words in (("partial", "toy.cfg", "toy.weights", "cut.weights", "2"),
+                      ("oneoff2", "toy.cfg", "toy.weights", "cut.weights", "2")):
+            told = run(folder, *words, **few)
+            assert told.returncode == 1 and "cut.weights: not written in full" in told.stderr, (words, told)
+            assert not list(folder.glob("cut.weights*")), words
+        put_back()
+    with open("/dev/full", "w") as full:
+        for words in (("classifier", "predict", "c.data", "c.cfg", "", "image000.png"), ("print", "toy.cfg", "toy.weights", "0"),
+                      ("rnn", "valid", "rnn.cfg")):
+            told = run(folder, *words, text="a cat", stdout=full)
+            assert told.returncode == 1 and "error: standard output: not written in full: No space left" in told.stderr, (words, told)
+
+
+def check_parts_whole(folder):
+    """What normalize and denormalize change is as long as Darknet's file of it."""
+    for command, cfg in (("normalize", "c.cfg"), ("denormalize", "toy.cfg")):
+        weights = "" if cfg == "c.cfg" else "toy.weights"
+        told = run(folder, command, cfg, weights, f"{command}.weights")
+        assert told.returncode == 0 and (folder / f"{command}.weights").stat().st_size > 20, told
+
+
+def check_names_on_stdin(folder):
+    """A name that is none is told, and the next one asked for."""
+    text = "none.png\n\n%s\nimage000.png\ntoy.cfg\nimage001.png" % ("x" * 300)
+    for words in (("detector", "test", "toy.data", "toy.cfg", "toy.weights"), ("classifier", "predict", "c.data", "c.cfg")):
+        told = run(folder, *words, text=text)
+        assert told.returncode == 1 and told.stdout.count("Enter Image Path: ") == 7, told
+        for said in ('image "none.png": No such file', 'image "": is empty', "is longer than 254 bytes", 'image "toy.cfg": is JSON text'):
+            assert told.stderr.count(said) == 1, (said, told)
+        assert all(told.stdout.count(f"{name}: Predicted") == 1 for name in ("image000.png", "image001.png")) or words[0] != "detector", told
+        told = run(folder, *words, text="image000.png\n")
+        assert told.returncode == 0 and "error" not in told.stderr, told
+
+
+def check_handles(folder):
+    """A file for each class, and images: where too few may be open at a time, that is the cause that is told."""
+    few = limit(resource.RLIMIT_NOFILE, 30)
+    told = run(folder, "detector", "valid", "toy.data", "toy.cfg", "toy.weights", **few)
+    assert told.returncode == 1 and "only 30 files may be open at a time: raise the limit (ulimit -n 42)" in told.stderr, told
+    used_up = limit(resource.RLIMIT_NOFILE, 3)
+    told = run(folder, "classifier", "predict", "c.data", "c.cfg", "", "image000.png", **used_up)
+    assert told.returncode and ("Too many open files" in told.stderr or "error while loading" in told.stderr), told
 
 
 def check_gpus(folder):
@@ -351,11 +429,19 @@ def main():
         (folder / "set.txt").write_text("")
         (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0abc")
         (folder / "c.cfg").write_text(CLASSIFIER.format(keys=""))
+        (folder / "linear.cfg").write_text(CLASSIFIER.format(keys="").replace("filters=2", "filters=2\nactivation=linear"))
         (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=c.labels\n")
         (folder / "c.labels").write_text("image\nzebra\n")
         nan = bytearray((folder / "toy.weights").read_bytes())
         nan[20:24] = struct.pack("<f", float("nan"))
         (folder / "nan.weights").write_bytes(nan)
+        large = bytearray((folder / "toy.weights").read_bytes())
+        large[20:] = struct.pack("<f", 1e30) * ((len(large) - 20) // 4)
+        (folder / "large.weights").write_bytes(large)
+        (folder / "c_large.weights").write_bytes(struct.pack("<3iq8f", 0, 2, 0, 0, *2 * [0.], *6 * [3e38]))
+        os.mkfifo(folder / "a.pipe")
+        (folder / "own.json").write_text('{"mine": 1}')
+        (folder / "own.html").write_text("<!doctype html><title>mine</title>")
         (folder / "go.cfg").write_text(GO)
         (folder / "one.moves").write_bytes(MOVE)
         (folder / "rnn.cfg").write_text(RNN)
@@ -363,6 +449,10 @@ def main():
         check_refused(folder)
         check_right(folder)
         check_texts(folder)
+        check_full(folder)
+        check_names_on_stdin(folder)
+        check_handles(folder)
+        check_parts_whole(folder)
         check_gpus(folder)
         check_damaged(folder)
         check_parts(folder)

@@ -331,9 +331,13 @@ def check_refused(folder):
     """With status 1 and its reason, before anything is printed or written."""
     jpeg = folder / "photo.jpg"
     Image.new("RGB", (9, 9)).save(jpeg)
+    (folder / "own.json").write_text('{"mine": 1}')
     names = (folder / "toy.names").read_bytes(), jpeg.read_bytes()
     for words, says in (
             (("toy.data", "toy.cfg", "--sheet", "photo.jpg"), "photo.jpg: is there and is another kind of file"),
+            (("toy.data", "toy.cfg", "--json", "own.json"), "--json: own.json: is there and is another kind of file"),
+            (("toy.data", "toy.cfg", "--json", "-"), '--json: "-" is no name of a file'),
+            (("toy.data", "toy.cfg", "--json", "x.jpg", "--sheet", "x.jpg"), "--json and --sheet name the same file, x.jpg"),
             (("toy.data", "toy.cfg", "--sheet", "sheet.png"), "--sheet sheet.png: allowed: a name that ends in .jpg"),
             (("toy.data", "toy.cfg", "--sheet", "no/sheet.jpg"), "no/sheet.jpg"),
             (("toy.data", "toy.cfg", "--json", "toy.names"), "--json: toy.names: is there and is another kind of file"),
@@ -345,6 +349,7 @@ def check_refused(folder):
             (("toy.data", "toy.cfg", "--anchors", "5"), "--anchors 5: the 10 boxes of the training list have fewer"),
             (("toy.data", "toy.cfg", "--anchor", "5"), 'unknown option "--anchor"; did you mean --anchors?'),
             (("toy.data", "toy.cfg", "more"), 'unexpected word "more"'),
+            (("", "toy.cfg"), "cannot read a file whose name is empty"),
             (("none.data", "toy.cfg"), "none.data"), (("toy.data", "none.cfg"), "none.cfg"),
             ((), "needed: DATA [CFG]")):
         done = run(folder, *words, status=1)

@@ -266,14 +266,32 @@ static int note_bad_image(const char *name)
     return 0;
 }
 
+/* NULL: the file can be opened. */
+static const char *unopened(const char *name)
+{
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) close(fd);
+    return fd >= 0 ? NULL : strerror(errno);
+}
+
+/* That is no fault of the image, and the next one cannot be read either. */
+static bool are_files_used_up(void)
+{
+    return errno == EMFILE || errno == ENFILE;
+}
+
+#define USED_UP "too many files are open: raise the limit (ulimit -n)"
+
 /* Darknet runs one shell command while it decodes an image: the one that adds the name to bad.list.
  * No shell is needed for that, and a name with quotes must not reach one. */
 bool amp_images_take_command(int *status)
 {
     if (!reading) return false;
+    const char *why = unopened(reading);
     *status = 0;
-    if (refuses() && replace(reading, "")) return true;
-    if (refuses()) end_program(reading, NO_IMAGE);
+    if (refuses() && why && are_files_used_up()) end_program(reading, USED_UP);
+    if (refuses() && replace(reading, why ? why : "")) return true;
+    if (refuses()) end_program(reading, why ? why : NO_IMAGE);
     *status = note_bad_image(reading);
     return true;
 }

@@ -78,7 +78,7 @@ static int write_weights(struct amp_session *s, const struct weights *w, struct 
                          struct amp_file_id *id, char *err, size_t err_size)
 {
     if (check_opens(f->temp, w->name, err, err_size)) return -1;
-    AMP_REAL(save_weights)(s->net, f->temp);
+    AMP_REAL(save_weights_upto)(s->net, f->temp, s->net->n);
     if (amp_file_identify(f->temp, id, err, err_size)) return -1;
     if (id->bytes == w->bytes) return 0;
     snprintf(err, err_size,
@@ -285,17 +285,19 @@ enum amp_save_result amp_save(struct amp_session *s, const char *name, char *err
     return refused ? AMP_SAVE_FAILED : AMP_SAVED;
 }
 
-/* Darknet writes a temporary file; the target appears only when that is complete. For networks
- * without a session, which have no sidecar. */
-static int save_stock(network *net, const char *path, unsigned long long bytes, char *err,
-                      size_t err_size)
+/* Darknet writes a temporary file; the target appears only when that is complete. */
+int amp_save_stock(network *net, const char *path, int layers, uint64_t bytes, char *err,
+                   size_t err_size)
 {
     struct amp_whole_file f = {.fd = -1};
     struct stat info;
     int failed = amp_whole_begin(&f, path, err, err_size);
-    if (!failed) AMP_REAL(save_weights)(net, f.temp);
-    if (!failed && (stat(f.temp, &info) || (unsigned long long)info.st_size != bytes)) {
-        snprintf(err, err_size, "%s: could not be written in full (is the disk full?)", path);
+    if (!failed) AMP_REAL(save_weights_upto)(net, f.temp, layers);
+    if (!failed && (stat(f.temp, &info) || (uint64_t)info.st_size != bytes)) {
+        snprintf(err, err_size,
+                 "%s: not written in full: is the disk full, or the size of files limited "
+                 "(ulimit -f)?",
+                 path);
         failed = -1;
     }
     failed = failed || amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size) ||
@@ -313,7 +315,7 @@ int amp_save_whole(network *net, const char *path, unsigned long long bytes, cha
     if (amp_group_rank()) return 0; /* rank 0 saves for all */
     if (s) amp_gpu_use(s);
     return s ? save(s, path, amp_run_state_of(s), err, err_size)
-             : save_stock(net, path, bytes, err, err_size);
+             : amp_save_stock(net, path, net->n, bytes, err, err_size);
 }
 
 int amp_save_averages(network *net, const char *path, char *err, unsigned long err_size)
@@ -363,7 +365,6 @@ int amp_load(struct amp_session *s, const char *name, char *err, size_t err_size
     bool spoilt = amp_run_is_spoilt(s, &state, what, sizeof what);
     amp_run_state_free(s, &state);
     if (!spoilt) return 0;
-    snprintf(err, err_size, "%s: the %s are inf or NaN; train from another file", found.weights,
-             what);
+    snprintf(err, err_size, "%s: the %s are inf or NaN; use another file", found.weights, what);
     return -1;
 }

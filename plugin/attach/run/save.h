@@ -22,7 +22,11 @@ bool amp_save_is_due(const struct amp_session *, const char *path);
 enum amp_save_result amp_save(struct amp_session *, const char *path, char *err, size_t err_size);
 /* 0, or -1 with text in err: the weights are not finite. */
 int amp_load(struct amp_session *, const char *path, char *err, size_t err_size);
-/* For both errors. */
+/* The first layers of a network, without a sidecar; whole files have so many bytes. 0, or -1 with
+ * text in err: nothing has changed. */
+int amp_save_stock(network *, const char *path, int layers, uint64_t bytes, char *err,
+                   size_t err_size);
+/* For the errors. */
 #define AMP_SAVE_ERR_SIZE (3 * PATH_MAX)
 
 /* ---- resuming (resume.c) ----

@@ -11,6 +11,7 @@
 #include "plugin/core/net/weights_file.h"
 #include "ranks.h"
 #include "run.h"
+#include "save.h"
 #include "signals.h"
 
 #include "parser.h"
@@ -94,25 +95,40 @@ void amp_stock_begin(network *net)
     }
 }
 
-/* -1: Darknet's layers are not known well enough to say how long its file is. */
-static int64_t saved_bytes(const char *cfg_path)
+/* Of the first layers. -1: Darknet's are not known well enough to say how long its file is. */
+static int64_t saved_bytes(const char *cfg_path, const network *net, int layers)
 {
     char err[2 * PATH_MAX];
     struct amp_cfg_file *cfg = amp_cfg_read(cfg_path, err, sizeof err);
-    struct amp_net_desc *net = cfg ? amp_net_describe(cfg, 0, 0, false, err, sizeof err) : NULL;
-    uint64_t bytes = net ? amp_weights_saved_bytes(net) : UINT64_MAX;
-    amp_net_desc_free(net);
+    struct amp_net_desc *desc = cfg ? amp_net_describe(cfg, 0, 0, false, err, sizeof err) : NULL;
+    for (int i = 0; desc && i < desc->n; i++) {
+        /* `normalize` and `denormalize` change it. */
+        enum amp_layer_type t = desc->layers[i].type;
+        if (t == AMP_CONVOLUTIONAL || t == AMP_CONNECTED || t == AMP_GRU)
+            desc->layers[i].batch_normalize = net->layers[i].batch_normalize;
+        desc->layers[i].dontsave = desc->layers[i].dontsave || i >= layers;
+    }
+    uint64_t bytes = desc ? amp_weights_saved_bytes(desc) : UINT64_MAX;
+    amp_net_desc_free(desc);
     amp_cfg_free(cfg);
     return bytes > INT64_MAX ? -1 : (int64_t)bytes;
 }
 
-static void save(network *net, const char *cfg_path, const char *path)
+void amp_stock_save(network *net, const char *path, int layers)
 {
-    char err[2 * PATH_MAX];
-    int64_t bytes = saved_bytes(cfg_path);
+    char err[2 * PATH_MAX], behind[PATH_MAX];
+    struct stock *stock = find(net);
+    struct amp_session *s = amp_session_of(net->layers);
+    const char *cfg = s ? s->cfg->path : stock ? stock->cfg : NULL;
+    int64_t bytes = cfg && !amp_weights_is_special(path) ? saved_bytes(cfg, net, layers) : -1;
     if (bytes < 0)
-        AMP_REAL(save_weights)(net, (char *)path);
-    else if (amp_save_whole(net, path, (unsigned long long)bytes, err, sizeof err))
+        AMP_REAL(save_weights_upto)(net, (char *)path, layers);
+    else if (!amp_save_stock(net, amp_weights_behind(path, behind), layers, (uint64_t)bytes, err,
+                             sizeof err))
+        return;
+    else if (net == trains && !amp_weights_is_final(path))
+        amp_tell(err); /* there will be another save */
+    else
         amp_fail(err);
 }
 
@@ -127,7 +143,8 @@ void amp_stock_obey(network *net)
     if (net->max_batches && iteration >= (size_t)net->max_batches)
         return; /* Darknet is about to write the final weights and end */
     if (amp_run_place(s->cfg, s->backup, ".backup", path)) return;
-    save(net, s->cfg, path);
+    trains = NULL; /* this save is the last one */
+    amp_stock_save(net, path, net->n);
     snprintf(message, sizeof message,
              "stopped by %s after iteration %zu. To go on from there, give the same command with "
              "the weights file after the cfg, without -clear: %s %s",

@@ -12,6 +12,10 @@ void amp_stock_parsed(network *, const char *cfg_path);
 void amp_stock_file(network *, const char *path);
 void amp_stock_freed(network *);
 
+/* Darknet's save_weights_upto: the first layers' weights, written whole or not at all. A file that
+ * cannot be written ends the program, unless a training will save again. */
+void amp_stock_save(network *, const char *path, int layers);
+
 /* It begins an iteration. The first one sets the handlers; a second network that trains takes them
  * away. */
 void amp_stock_begin(network *);

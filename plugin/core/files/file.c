@@ -249,9 +249,7 @@ int amp_whole_try(const char *path, char *err, size_t err_size)
     return failed;
 }
 
-/* `mark` must stand among the first `within` bytes of what is there. */
-static int try_marked(const char *path, const char *mark, size_t length, size_t within, char *err,
-                      size_t err_size)
+int amp_whole_try_marked(const char *path, const char *mark, char *err, size_t err_size)
 {
     struct stat info;
     char begin[AMP_MARK_WITHIN];
@@ -261,21 +259,15 @@ static int try_marked(const char *path, const char *mark, size_t length, size_t 
         return -1;
     }
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, begin, within) : 0;
+    ssize_t n = fd >= 0 ? read(fd, begin, sizeof begin) : 0;
     if (fd >= 0) close(fd);
-    if (n <= 0 || memmem(begin, (size_t)n, mark, length)) return amp_whole_try(path, err, err_size);
-    snprintf(err, err_size, "%s: is there and is another kind of file; choose another name", path);
+    if (n <= 0 || memmem(begin, (size_t)n, mark, strlen(mark)))
+        return amp_whole_try(path, err, err_size);
+    snprintf(err, err_size,
+             "%s: is there and is another kind of file (one of this command's has \"%s\" near its "
+             "beginning): choose another name, or remove it",
+             path, mark);
     return -1;
-}
-
-int amp_whole_try_as(const char *path, char first, char *err, size_t err_size)
-{
-    return try_marked(path, &first, 1, 1, err, err_size);
-}
-
-int amp_whole_try_marked(const char *path, const char *mark, char *err, size_t err_size)
-{
-    return try_marked(path, mark, strlen(mark), AMP_MARK_WITHIN, err, err_size);
 }
 
 int amp_whole_flush(struct amp_whole_file *f, char *err, size_t err_size)

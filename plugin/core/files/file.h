@@ -47,12 +47,9 @@ FILE *amp_whole_stream(struct amp_whole_file *, char *err, size_t err_size);
 int amp_whole_end_stream(struct amp_whole_file *, FILE *, char *err, size_t err_size);
 /* Whether the file can be written: begins it and drops it. */
 int amp_whole_try(const char *path, char *err, size_t err_size);
-/* The same of a file that begins with `first`, before the work: what is there already, is not empty
- * and begins otherwise is not replaced, since its name is probably a mistake; nor is what is no
- * regular file, such as /dev/stdout. */
-int amp_whole_try_as(const char *path, char first, char *err, size_t err_size);
-/* The same of a file that has this mark among its first AMP_MARK_WITHIN bytes: another picture is
- * not replaced either. */
+/* The same of a file that has this mark among its first AMP_MARK_WITHIN bytes, before the work:
+ * what is there already, is not empty and has no such mark is not replaced, since its name is
+ * probably a mistake; nor is what is no regular file, such as /dev/stdout. */
 #define AMP_MARK_WITHIN 512
 int amp_whole_try_marked(const char *path, const char *mark, char *err, size_t err_size);
 /* All of it, from begin to drop. print: 0, or -1: out of memory. */
