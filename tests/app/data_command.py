@@ -349,7 +349,7 @@ def check_refused(folder):
             (("toy.data", "toy.cfg", "--anchors", "5"), "--anchors 5: the 10 boxes of the training list have fewer"),
             (("toy.data", "toy.cfg", "--anchor", "5"), 'unknown option "--anchor"; did you mean --anchors?'),
             (("toy.data", "toy.cfg", "more"), 'unexpected word "more"'),
-            (("", "toy.cfg"), "cannot read a file whose name is empty"),
+            (("", "toy.cfg"), "cannot read \"\": the name is empty"),
             (("none.data", "toy.cfg"), "none.data"), (("toy.data", "none.cfg"), "none.cfg"),
             ((), "needed: DATA [CFG]")):
         done = run(folder, *words, status=1)
