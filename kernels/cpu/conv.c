@@ -159,7 +159,15 @@ static uint32_t pass_unit(struct ampk_context *ctx, struct ampk_conv *conv, cons
     void *x = pass->to_x ? lane->x : take_rows(ctx, conv, &o, lane->x);
     void *y = pass->to_x ? take_rows(ctx, conv, &o, lane->y) : lane->y;
     multiply(conv, pass, unit, slice, x, y, lane->scratch);
-    return store(ctx, pass->to_x ? x : y, &region, finish, unit);
+    const float *values = pass->to_x ? x : y;
+    uint32_t largest = 0;
+    region.channels /= pass->parts;
+    for (int i = 0; i < pass->parts; i++) {
+        uint32_t found = store(ctx, values + i * region.channels, &region, finish, unit);
+        if (found > largest) largest = found;
+        region.channel += region.channels;
+    }
+    return largest;
 }
 
 static void take_points(const struct ampk_conv *conv, const struct pass *pass, int slice,

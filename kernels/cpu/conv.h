@@ -26,6 +26,7 @@ struct pass {
     int read;    /* channels that are read: all, or those of a group if slices are groups */
     int written; /* in all slices, as oneDNN sees them */
     int units;   /* in a task, one after the other */
+    int parts;   /* of a slice, which are stored one after the other */
     struct ampk_dnnl_plan *plan; /* one unit, one slice */
     struct ampk_dnnl_weights **weights;
     float *panels; /* Winograd's instead: [written / PANEL][read][9][PANEL] */

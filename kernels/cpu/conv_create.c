@@ -163,6 +163,7 @@ static struct ampk_dnnl_shape cut_to_y(struct ampk_conv *conv)
     pass->read = ampk_conv_slice_channels(conv);
     pass->written = conv->filters;
     pass->units = 1;
+    pass->parts = 1;
     struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.in_rows;
     shape.k = (int)filters;
@@ -182,6 +183,7 @@ static struct ampk_dnnl_shape cut_to_x(struct ampk_conv *conv)
     pass->read = conv->filters / (conv->apart ? s->groups : 1);
     pass->written = s->c;
     pass->units = 1;
+    pass->parts = 1;
     pass->to_x = true;
     struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.rows;

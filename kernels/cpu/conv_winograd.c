@@ -18,7 +18,7 @@ enum {
     TASK_TILES = 32,         /* in a task at least: its points are used so often */
     CHUNK_TILES = 64,        /* of which the weight gradient takes the points at once, at least */
     TASKS = 16,              /* wanted, for the threads to share */
-    THREAD_TASKS = 4,        /* enough of the weight gradient for each thread */
+    THREAD_TASKS = 4,        /* enough for each thread */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
     FEWEST_TILES = 16,       /* in an image: fewer do not pay for the points of the weights */
     FEWEST_BF16_TILES = 25,  /* the same where BF16 could be multiplied instead */
@@ -97,8 +97,26 @@ static int units_with(int tiles, const struct ampk_conv_shape *s, const struct b
     return (tiles + unit - 1) / unit;
 }
 
-static void cut_pass(const struct ampk_conv_shape *s, struct pass *pass, bool to_x)
+/* Enough tasks for so many threads. Results must not depend on it. */
+static int tasks_for(int threads)
 {
+    return ampk_smaller(THREAD_TASKS * threads, TASKS);
+}
+
+/* Halves a slice of `written` channels until `units` units, so many in a task at least, make so
+ * many tasks. */
+static int slice_for(int tasks, int slice, int written, int units, int at_least)
+{
+    while (units * (written / slice) < tasks * at_least && half_slice(slice) < slice)
+        slice = half_slice(slice);
+    return slice;
+}
+
+/* Batch-norm's sums depend on how many channels are stored at once, so that follows the shape
+ * alone. Slices may be larger: every slice takes the points of its units again. */
+static void cut_pass(const struct ampk_conv_shape *s, int threads, struct pass *pass, bool to_x)
+{
+    int tasks = tasks_for(threads);
     pass->to_x = to_x;
     pass->read = to_x ? s->k : s->c;
     pass->written = to_x ? s->c : s->k;
@@ -107,10 +125,11 @@ static void cut_pass(const struct ampk_conv_shape *s, struct pass *pass, bool to
     int at_least = units_with(TASK_TILES, s, &pass->bands);
     int slice = slice_channels(pass->written, POINT_BYTES / sizeof(float) / AMPK_WINOGRAD_POINTS /
                                                   (size_t)pass->read);
-    while (units * (pass->written / slice) < TASKS * at_least && half_slice(slice) < slice)
-        slice = half_slice(slice);
+    int stored = slice_for(TASKS, slice, pass->written, units, at_least);
+    slice = slice_for(tasks, slice, pass->written, units, at_least);
     pass->slices = pass->written / slice;
-    pass->units = ampk_smaller(ampk_larger(at_least, units * pass->slices / TASKS), units);
+    pass->parts = slice / stored;
+    pass->units = ampk_smaller(ampk_larger(at_least, units * pass->slices / tasks), units);
 }
 
 /* Halves slices of filters and channels until there are so many tasks of `groups`. */
@@ -140,7 +159,7 @@ static void cut_gradient(const struct ampk_conv_shape *s, int threads, struct gr
         g->units++;
     g->groups = units / g->units;
     g->chunk = ampk_smaller(units_with(CHUNK_TILES, s, &g->bands), g->units);
-    slice_gradient(s, g->groups, ampk_smaller(THREAD_TASKS * threads, TASKS), g);
+    slice_gradient(s, g->groups, tasks_for(threads), g);
 }
 
 /* ---- creation ---- */
@@ -211,8 +230,8 @@ static bool create_gradient(struct ampk_conv *conv, int threads)
 bool ampk_winograd_create(struct ampk_conv *conv, int threads, char *err, size_t err_size)
 {
     bool backward = !conv->shape.forward_only, transposed = conv->shape.transposed;
-    cut_pass(&conv->shape, &conv->to_y, false);
-    cut_pass(&conv->shape, &conv->to_x, true);
+    cut_pass(&conv->shape, threads, &conv->to_y, false);
+    cut_pass(&conv->shape, threads, &conv->to_x, true);
     if (((!backward && transposed) || create_pass(conv, &conv->to_y)) &&
         ((!backward && !transposed) || create_pass(conv, &conv->to_x)) &&
         (!backward || create_gradient(conv, threads)))
