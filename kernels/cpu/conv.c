@@ -1,7 +1,8 @@
 /* Convolution: oneDNN multiplies FP32 operands that were rounded to the compute type, and sums in
  * FP32. Tensors keep the type that they are stored in. With compute type BF16 and AVX512-BF16 it
  * multiplies BF16: rows that are stored as BF16 are then read where they lie.
- * What is multiplied in FP32 and has 3 x 3 taps, winograd.c computes instead.
+ * Of 3 x 3 taps winograd.c computes what is multiplied in FP32, and from some size of the image on
+ * also what would be multiplied in BF16: with a quarter of the products FP32 is faster then.
  *
  * A pass runs tasks (conv_create.c): each casts its operands, multiplies, and the result is rounded
  * to storage on its way out, together with batch-norm's sums or bias and activation.
@@ -132,14 +133,14 @@ static struct lane pass_lane(const struct ampk_conv *conv, const struct pass *pa
     return lane_at(memory, conv, pass->to_x ? written : read, pass->to_x ? read : written);
 }
 
-static void multiply(const struct ampk_conv *conv, const struct pass *pass, int slice, void *x,
-                     void *y, void *scratch)
+static void multiply(const struct ampk_conv *conv, const struct pass *pass, int unit, int slice,
+                     void *x, void *y, void *scratch)
 {
     if (!conv->winograd) {
         ampk_dnnl_execute(pass->plan, x, pass->weights[slice], y, scratch);
         return;
     }
-    struct ampk_winograd_band band = ampk_winograd_band(&conv->shape, &pass->bands);
+    struct ampk_winograd_band band = ampk_winograd_band(&conv->shape, &pass->bands, unit);
     size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
     const float *points = scratch;
     conv->winograd->pass(&band, pass->to_x ? y : x, read, points, written, pass->to_x ? x : y,
@@ -157,8 +158,16 @@ static uint32_t pass_unit(struct ampk_context *ctx, struct ampk_conv *conv, cons
     struct operand o = {from, region.image, first, bands->in_rows, channel, channels, pass->read};
     void *x = pass->to_x ? lane->x : take_rows(ctx, conv, &o, lane->x);
     void *y = pass->to_x ? take_rows(ctx, conv, &o, lane->y) : lane->y;
-    multiply(conv, pass, slice, x, y, lane->scratch);
-    return store(ctx, pass->to_x ? x : y, &region, finish, unit);
+    multiply(conv, pass, unit, slice, x, y, lane->scratch);
+    const float *values = pass->to_x ? x : y;
+    uint32_t largest = 0;
+    region.channels /= pass->parts;
+    for (int i = 0; i < pass->parts; i++) {
+        uint32_t found = store(ctx, values + i * region.channels, &region, finish, unit);
+        if (found > largest) largest = found;
+        region.channel += region.channels;
+    }
+    return largest;
 }
 
 static void take_points(const struct ampk_conv *conv, const struct pass *pass, int slice,
@@ -218,60 +227,69 @@ void ampk_cpu_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv
 
 /* ---- backward ---- */
 
-/* A task's units from `first` on: some channels and filters of x and dy, in the lane or where they
- * are. */
-struct chunk {
-    int task, first, units;
-    void *x, *dy;
-};
-
-static struct chunk take_chunk(struct ampk_context *ctx, const struct ampk_conv *conv,
-                               const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
-                               int done, const struct lane *lane)
+/* Some channels and filters of a unit of x and dy: in the lane, or where they are if `in_place`. */
+static struct lane take_unit(struct ampk_context *ctx, const struct ampk_conv *conv,
+                             const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
+                             int unit, const struct lane *lane, bool in_place)
 {
     const struct gradient *g = &conv->gradient;
     const struct bands *bands = &g->bands;
-    int tile = task / g->groups, first_unit = task % g->groups * g->units + done;
+    int tile = task / g->groups;
     int filters = dy->c / g->slices_k, padded = conv->filters / g->slices_k;
     int channels = ampk_conv_slice_channels(conv) / g->slices_c;
     int filter = tile / g->slices_c * filters;
     int channel = (conv->apart ? tile : tile % g->slices_c) * channels;
-    size_t x_bytes = ampk_operand_bytes(conv) * channels * x->w * bands->in_rows;
-    size_t y_bytes = ampk_operand_bytes(conv) * padded * dy->w * bands->rows;
-    struct chunk chunk = {task, done, ampk_smaller(g->chunk, g->units - done), lane->x, lane->y};
-    for (int i = 0; i < chunk.units; i++) {
-        size_t image = (size_t)(first_unit + i) / bands->count;
-        int band = (first_unit + i) % bands->count;
-        int first = band * bands->in_step - bands->in_offset;
-        struct operand read_x = {x, image, first, bands->in_rows, channel, channels, channels};
-        struct operand read_dy = {dy,      image, band * bands->rows, bands->rows, filter,
-                                  filters, padded};
-        if (chunk.units == 1) {
-            chunk.x = take_rows(ctx, conv, &read_x, lane->x);
-            chunk.dy = take_rows(ctx, conv, &read_dy, lane->y);
-        } else {
-            load_rows(ctx, conv, &read_x, (char *)lane->x + i * x_bytes);
-            load_rows(ctx, conv, &read_dy, (char *)lane->y + i * y_bytes);
-        }
-    }
-    return chunk;
+    size_t image = (size_t)unit / bands->count;
+    int band = unit % bands->count, first = band * bands->in_step - bands->in_offset;
+    struct operand read_x = {x, image, first, bands->in_rows, channel, channels, channels};
+    struct operand read_dy = {dy, image, band * bands->rows, bands->rows, filter, filters, padded};
+    if (in_place)
+        return (struct lane){take_rows(ctx, conv, &read_x, lane->x),
+                             take_rows(ctx, conv, &read_dy, lane->y), lane->scratch};
+    load_rows(ctx, conv, &read_x, lane->x);
+    load_rows(ctx, conv, &read_dy, lane->y);
+    return *lane;
 }
 
-static void multiply_chunk(struct ampk_conv *conv, const struct chunk *chunk, float *scratch)
+/* All units in one call. */
+static void multiply_units(struct ampk_context *ctx, const struct ampk_conv *conv,
+                           const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
+                           size_t x_bytes, size_t y_bytes, char *memory)
 {
     const struct gradient *g = &conv->gradient;
-    size_t channels = (size_t)conv->shape.c / g->slices_c;
-    size_t filters = (size_t)conv->shape.k / g->slices_k;
-    if (!conv->winograd) {
-        ampk_dnnl_execute(g->plan, chunk->x, g->partial[chunk->task], chunk->dy, scratch);
-        return;
+    struct lane lane = lane_at(memory, conv, g->units * x_bytes, g->units * y_bytes), first = lane;
+    for (int i = 0; i < g->units; i++) {
+        struct lane at = {(char *)lane.x + i * x_bytes, (char *)lane.y + i * y_bytes, lane.scratch};
+        at = take_unit(ctx, conv, x, dy, task, task % g->groups * g->units + i, &at, g->units == 1);
+        if (i == 0) first = at;
     }
-    struct ampk_winograd_band band = ampk_winograd_band(&conv->shape, &g->bands);
-    conv->winograd->add_gradient(&band, chunk->units, chunk->x, channels, chunk->dy, filters,
-                                 scratch, chunk->first > 0, scratch + ampk_winograd_sums(conv));
-    if (chunk->first + chunk->units == g->units)
-        conv->winograd->take_gradient(scratch, channels, filters,
-                                      g->sums + chunk->task * ampk_winograd_tile(conv));
+    ampk_dnnl_execute(g->plan, first.x, g->partial[task], first.y, lane.scratch);
+}
+
+/* A chunk after the other. */
+static void multiply_tiles(struct ampk_context *ctx, const struct ampk_conv *conv,
+                           const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
+                           const struct lane *lane)
+{
+    const struct gradient *g = &conv->gradient;
+    size_t channels = (size_t)conv->shape.c / g->slices_c, filled = 0;
+    size_t filters = (size_t)conv->shape.k / g->slices_k, most = ampk_winograd_chunk_tiles(conv);
+    float *sums = lane->scratch, *points = sums + ampk_winograd_sums(conv);
+    bool add = false;
+    for (int i = 0; i < g->units; i++) {
+        int unit = task % g->groups * g->units + i;
+        struct ampk_winograd_band band = ampk_winograd_band(&conv->shape, &g->bands, unit);
+        take_unit(ctx, conv, x, dy, task, unit, lane, false);
+        conv->winograd->take_tiles(&band, lane->x, channels, lane->y, filters, filled, most,
+                                   points);
+        filled += (size_t)band.rows * band.columns;
+        if (i + 1 < g->units && (i + 1) % g->chunk) continue;
+        conv->winograd->add_gradient(filled, channels, filters, most, points, sums, add);
+        add = true;
+        filled = 0;
+    }
+    conv->winograd->take_gradient(sums, channels, filters,
+                                  g->sums + task * ampk_winograd_tile(conv));
 }
 
 static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
@@ -281,12 +299,13 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
     const struct gradient *g = &conv->gradient;
     size_t x_row = (size_t)ampk_conv_slice_channels(conv) / g->slices_c * x->w;
     size_t y_row = (size_t)conv->filters / g->slices_k * dy->w;
-    size_t chunk_bytes = ampk_operand_bytes(conv) * g->chunk;
-    struct lane lane = lane_at(memory, conv, chunk_bytes * x_row * g->bands.in_rows,
-                               chunk_bytes * y_row * g->bands.rows);
-    for (int done = 0; done < g->units; done += g->chunk) {
-        struct chunk chunk = take_chunk(ctx, conv, x, dy, task, done, &lane);
-        multiply_chunk(conv, &chunk, lane.scratch);
+    size_t x_bytes = ampk_operand_bytes(conv) * x_row * g->bands.in_rows;
+    size_t y_bytes = ampk_operand_bytes(conv) * y_row * g->bands.rows;
+    if (conv->winograd) {
+        struct lane lane = lane_at(memory, conv, x_bytes, y_bytes);
+        multiply_tiles(ctx, conv, x, dy, task, &lane);
+    } else {
+        multiply_units(ctx, conv, x, dy, task, x_bytes, y_bytes, memory);
     }
 }
 

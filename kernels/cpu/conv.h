@@ -26,6 +26,7 @@ struct pass {
     int read;    /* channels that are read: all, or those of a group if slices are groups */
     int written; /* in all slices, as oneDNN sees them */
     int units;   /* in a task, one after the other */
+    int parts;   /* of a slice, which are stored one after the other */
     struct ampk_dnnl_plan *plan; /* one unit, one slice */
     struct ampk_dnnl_weights **weights;
     float *panels; /* Winograd's instead: [written / PANEL][read][9][PANEL] */
@@ -35,7 +36,7 @@ struct gradient {
     struct bands bands; /* of dy; the other tensor is x */
     int slices_k, slices_c;
     int units, groups; /* units in a task, groups of so many */
-    int chunk;         /* units that are multiplied at once: all, but by Winograd fewer */
+    int chunk;         /* units that Winograd multiplies at once; oneDNN all of a task */
     struct ampk_dnnl_plan *plan;
     struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups] */
     float *sums;                        /* Winograd's instead: the same of [filters][channels][9] */
@@ -104,9 +105,10 @@ static inline size_t ampk_conv_sums_bytes(const struct ampk_conv *conv)
 
 /* ---- conv_winograd.c ---- */
 
-bool ampk_winograd_suits(const struct ampk_conv_shape *);
+/* bf16: oneDNN would multiply BF16 instead, in half the time that FP32 takes it. */
+bool ampk_winograd_suits(const struct ampk_conv_shape *, bool bf16);
 /* Cuts and creates both passes and the gradient, as far as the shape wants them. */
-bool ampk_winograd_create(struct ampk_conv *, char *err, size_t err_size);
+bool ampk_winograd_create(struct ampk_conv *, int threads, char *err, size_t err_size);
 void ampk_winograd_destroy(struct ampk_conv *);
 size_t ampk_winograd_bytes(const struct ampk_conv_shape *);
 /* Floats: the points of a slice's weights. */
@@ -114,7 +116,10 @@ size_t ampk_winograd_points(const struct pass *);
 /* Floats: the points of a task's weight gradient. */
 size_t ampk_winograd_sums(const struct ampk_conv *);
 const float *ampk_winograd_panels(const struct pass *, int slice);
-struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, const struct bands *);
+struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, const struct bands *,
+                                             int unit);
+/* Tiles of the units that the weight gradient takes at once, at most. */
+size_t ampk_winograd_chunk_tiles(const struct ampk_conv *);
 /* Takes rounded weights in. Every thread of a parallel region calls it. */
 void ampk_winograd_pack(struct ampk_conv *, const float *rounded);
 

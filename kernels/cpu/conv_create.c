@@ -163,6 +163,7 @@ static struct ampk_dnnl_shape cut_to_y(struct ampk_conv *conv)
     pass->read = ampk_conv_slice_channels(conv);
     pass->written = conv->filters;
     pass->units = 1;
+    pass->parts = 1;
     struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.in_rows;
     shape.k = (int)filters;
@@ -182,6 +183,7 @@ static struct ampk_dnnl_shape cut_to_x(struct ampk_conv *conv)
     pass->read = conv->filters / (conv->apart ? s->groups : 1);
     pass->written = s->c;
     pass->units = 1;
+    pass->parts = 1;
     pass->to_x = true;
     struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.rows;
@@ -236,7 +238,6 @@ static void cut_gradient(struct ampk_conv *conv)
     g->units =
         task_units(all, tiles, unit_bytes, sizeof(float) * ampk_cpu_conv_padded_weights(conv));
     g->groups = all / g->units;
-    g->chunk = g->units;
 }
 
 static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
@@ -310,9 +311,11 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, const struct a
                                  bool bf16_on_this_cpu)
 {
     bool bf16 = multiplies_bf16(bf16_on_this_cpu, s);
+    const struct ampk_winograd *winograd = ampk_winograd_suits(s, bf16) ? isa->winograd : NULL;
+    bf16 = bf16 && !winograd;
     return (struct ampk_conv){.shape = *s,
                               .bf16 = bf16,
-                              .winograd = !bf16 && ampk_winograd_suits(s) ? isa->winograd : NULL,
+                              .winograd = winograd,
                               .filters = bf16 ? divide_up(s->k, BF16_BLOCK) * BF16_BLOCK : s->k,
                               .apart = s->groups > 1 && s->h == 1 && s->kh == 1 && s->pad == 0,
                               .oh = ampk_conv_out(s, s->h, s->kh),
@@ -340,7 +343,7 @@ struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct am
         return NULL;
     }
     *conv = describe(s, ctx->isa, ctx->multiplies_bf16);
-    if ((conv->winograd ? ampk_winograd_create(conv, err, err_size)
+    if ((conv->winograd ? ampk_winograd_create(conv, ctx->threads, err, err_size)
                         : create_passes(ctx, conv, err, err_size) &&
                               (s->forward_only || create_gradient(ctx, conv, err, err_size))) &&
         reserve_memory(ctx, conv, err, err_size))

@@ -18,8 +18,10 @@ enum {
     TASK_TILES = 32,         /* in a task at least: its points are used so often */
     CHUNK_TILES = 64,        /* of which the weight gradient takes the points at once, at least */
     TASKS = 16,              /* wanted, for the threads to share */
+    THREAD_TASKS = 4,        /* enough for each thread */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
     FEWEST_TILES = 16,       /* in an image: fewer do not pay for the points of the weights */
+    FEWEST_BF16_TILES = 25,  /* the same where BF16 could be multiplied instead */
 };
 
 /* Channels of a slice, which divide `all`, where so many fit. */
@@ -43,15 +45,17 @@ static int tile_count(int length)
     return (length + 3) / 4;
 }
 
-/* What is computed, whole tiles in whole blocks, must be at most twice the image. The number of
- * images has no say: a network gives each the same results whatever others are beside it. */
-bool ampk_winograd_suits(const struct ampk_conv_shape *s)
+/* What is computed must be at most twice the image, where the last block of tiles, though it may be
+ * smaller, counts as a whole one. The number of images has no say: a network gives each the same
+ * results whatever others are beside it. */
+bool ampk_winograd_suits(const struct ampk_conv_shape *s, bool bf16)
 {
     size_t tiles = (size_t)tile_count(s->h) * tile_count(s->w);
     size_t blocks = (tiles + AMPK_WINOGRAD_ROWS - 1) / AMPK_WINOGRAD_ROWS;
     return s->kh == 3 && s->kw == 3 && s->stride == 1 && s->pad == 1 && s->groups == 1 &&
            s->c % AMPK_WINOGRAD_PANEL == 0 && s->k % AMPK_WINOGRAD_PANEL == 0 &&
-           blocks * AMPK_WINOGRAD_ROWS * 16 <= 2 * (size_t)s->h * s->w && tiles >= FEWEST_TILES;
+           blocks * AMPK_WINOGRAD_ROWS * 16 <= 2 * (size_t)s->h * s->w &&
+           tiles >= (bf16 ? FEWEST_BF16_TILES : FEWEST_TILES);
 }
 
 /* ---- how the work is cut ---- */
@@ -68,15 +72,22 @@ static struct bands cut_bands(const struct ampk_conv_shape *s)
                           .in_offset = 1};
 }
 
-struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *s, const struct bands *b)
+struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *s, const struct bands *b,
+                                             int unit)
 {
-    return (struct ampk_winograd_band){s->w, b->rows / 4, tile_count(s->w)};
+    int rows = ampk_smaller(b->rows, s->h - unit % b->count * b->rows);
+    return (struct ampk_winograd_band){s->w, tile_count(rows), tile_count(s->w)};
 }
 
+/* Of any but the last. */
 static size_t band_tiles(const struct ampk_conv_shape *s, const struct bands *b)
 {
-    struct ampk_winograd_band band = ampk_winograd_band(s, b);
-    return (size_t)band.rows * band.columns;
+    return (size_t)b->rows / 4 * tile_count(s->w);
+}
+
+size_t ampk_winograd_chunk_tiles(const struct ampk_conv *conv)
+{
+    return band_tiles(&conv->shape, &conv->gradient.bands) * conv->gradient.chunk;
 }
 
 /* Units that have so many tiles. */
@@ -86,8 +97,26 @@ static int units_with(int tiles, const struct ampk_conv_shape *s, const struct b
     return (tiles + unit - 1) / unit;
 }
 
-static void cut_pass(const struct ampk_conv_shape *s, struct pass *pass, bool to_x)
+/* Enough tasks for so many threads. Results must not depend on it. */
+static int tasks_for(int threads)
 {
+    return ampk_smaller(THREAD_TASKS * threads, TASKS);
+}
+
+/* Halves a slice of `written` channels until `units` units, so many in a task at least, make so
+ * many tasks. */
+static int slice_for(int tasks, int slice, int written, int units, int at_least)
+{
+    while (units * (written / slice) < tasks * at_least && half_slice(slice) < slice)
+        slice = half_slice(slice);
+    return slice;
+}
+
+/* Batch-norm's sums depend on how many channels are stored at once, so that follows the shape
+ * alone. Slices may be larger: every slice takes the points of its units again. */
+static void cut_pass(const struct ampk_conv_shape *s, int threads, struct pass *pass, bool to_x)
+{
+    int tasks = tasks_for(threads);
     pass->to_x = to_x;
     pass->read = to_x ? s->k : s->c;
     pass->written = to_x ? s->c : s->k;
@@ -96,30 +125,41 @@ static void cut_pass(const struct ampk_conv_shape *s, struct pass *pass, bool to
     int at_least = units_with(TASK_TILES, s, &pass->bands);
     int slice = slice_channels(pass->written, POINT_BYTES / sizeof(float) / AMPK_WINOGRAD_POINTS /
                                                   (size_t)pass->read);
-    while (units * (pass->written / slice) < TASKS * at_least && half_slice(slice) < slice)
-        slice = half_slice(slice);
+    int stored = slice_for(TASKS, slice, pass->written, units, at_least);
+    slice = slice_for(tasks, slice, pass->written, units, at_least);
     pass->slices = pass->written / slice;
-    pass->units = ampk_smaller(ampk_larger(at_least, units * pass->slices / TASKS), units);
+    pass->parts = slice / stored;
+    pass->units = ampk_smaller(ampk_larger(at_least, units * pass->slices / tasks), units);
 }
 
-static void cut_gradient(const struct ampk_conv_shape *s, struct gradient *g)
+/* Halves slices of filters and channels until there are so many tasks of `groups`. */
+static void slice_gradient(const struct ampk_conv_shape *s, int groups, int tasks,
+                           struct gradient *g)
+{
+    int k = slice_channels(s->k, MOST_SLICE), c = slice_channels(s->c, MOST_SLICE);
+    while (groups * (s->k / k) * (s->c / c) < tasks && half_slice(k) + half_slice(c) < k + c)
+        *(k < c ? &c : &k) /= 2;
+    g->slices_k = s->k / k;
+    g->slices_c = s->c / c;
+}
+
+/* Groups are added, so they follow the shape alone. Slices are not: larger ones, which take the
+ * same points less often, are better as long as every thread has some. */
+static void cut_gradient(const struct ampk_conv_shape *s, int threads, struct gradient *g)
 {
     g->bands = cut_bands(s);
     int units = s->n * g->bands.count;
     size_t bytes = ampk_conv_weight_count(s) * sizeof(float) * units;
     int at_least = ampk_larger(units_with(CHUNK_TILES, s, &g->bands), (int)(bytes / PARTIAL_BYTES));
     int most = (units + at_least - 1) / at_least; /* tasks of a tile of filters and channels */
-    int k = slice_channels(s->k, MOST_SLICE), c = slice_channels(s->c, MOST_SLICE);
-    while (most * (s->k / k) * (s->c / c) < TASKS && half_slice(k) + half_slice(c) < k + c)
-        *(k < c ? &c : &k) /= 2;
-    g->slices_k = s->k / k;
-    g->slices_c = s->c / c;
+    slice_gradient(s, most, TASKS, g);
     g->units = ampk_larger(at_least, units * g->slices_k * g->slices_c / TASKS);
     g->units = ampk_smaller(g->units, units);
     while (units % g->units)
         g->units++;
     g->groups = units / g->units;
     g->chunk = ampk_smaller(units_with(CHUNK_TILES, s, &g->bands), g->units);
+    slice_gradient(s, g->groups, tasks_for(threads), g);
 }
 
 /* ---- creation ---- */
@@ -134,10 +174,10 @@ size_t ampk_winograd_points(const struct pass *pass)
 /* Floats of a task's memory beside its operands. */
 static size_t pass_scratch(const struct ampk_conv *conv, const struct pass *pass)
 {
-    size_t rows = band_tiles(&conv->shape, &pass->bands) + AMPK_WINOGRAD_ROWS;
+    size_t tiles = band_tiles(&conv->shape, &pass->bands);
     size_t channels = (size_t)pass->read + pass->written / pass->slices;
     return ampk_winograd_points(pass) +
-           AMPK_WINOGRAD_POINTS * (rows * channels + 2 * AMPK_WINOGRAD_GAP);
+           AMPK_WINOGRAD_POINTS * (tiles * channels + 2 * AMPK_WINOGRAD_GAP);
 }
 
 /* Floats: the points of a task's weight gradient. */
@@ -152,9 +192,9 @@ static size_t gradient_scratch(const struct ampk_conv *conv)
 {
     const struct gradient *g = &conv->gradient;
     size_t channels = (size_t)conv->shape.c / g->slices_c + conv->shape.k / g->slices_k;
-    size_t tiles = band_tiles(&conv->shape, &g->bands) * g->chunk;
     return ampk_winograd_sums(conv) +
-           AMPK_WINOGRAD_POINTS * (tiles * channels + 2 * AMPK_WINOGRAD_GAP);
+           AMPK_WINOGRAD_POINTS *
+               (ampk_winograd_chunk_tiles(conv) * channels + 2 * AMPK_WINOGRAD_GAP);
 }
 
 static void need_lane(struct ampk_conv *conv, size_t x, size_t y, size_t scratch)
@@ -175,26 +215,26 @@ static bool create_pass(struct ampk_conv *conv, struct pass *pass)
     return pass->panels != NULL;
 }
 
-static bool create_gradient(struct ampk_conv *conv)
+static bool create_gradient(struct ampk_conv *conv, int threads)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
-    cut_gradient(s, g);
+    cut_gradient(s, threads, g);
     size_t x = (size_t)g->bands.in_rows * s->w * (s->c / g->slices_c);
     size_t y = (size_t)g->bands.rows * s->w * (s->k / g->slices_k);
-    need_lane(conv, g->chunk * x, g->chunk * y, gradient_scratch(conv));
+    need_lane(conv, x, y, gradient_scratch(conv));
     g->sums = ampk_aligned_memory(ampk_conv_weight_count(s) * g->groups * sizeof(float));
     return g->sums != NULL;
 }
 
-bool ampk_winograd_create(struct ampk_conv *conv, char *err, size_t err_size)
+bool ampk_winograd_create(struct ampk_conv *conv, int threads, char *err, size_t err_size)
 {
     bool backward = !conv->shape.forward_only, transposed = conv->shape.transposed;
-    cut_pass(&conv->shape, &conv->to_y, false);
-    cut_pass(&conv->shape, &conv->to_x, true);
+    cut_pass(&conv->shape, threads, &conv->to_y, false);
+    cut_pass(&conv->shape, threads, &conv->to_x, true);
     if (((!backward && transposed) || create_pass(conv, &conv->to_y)) &&
         ((!backward && !transposed) || create_pass(conv, &conv->to_x)) &&
-        (!backward || create_gradient(conv)))
+        (!backward || create_gradient(conv, threads)))
         return true;
     snprintf(err, err_size, AMPK_NO_MEMORY ": weights of a convolution");
     return false;
@@ -212,7 +252,7 @@ size_t ampk_winograd_bytes(const struct ampk_conv_shape *s)
     struct gradient g = {0};
     size_t weights = ampk_conv_weight_count(s) * sizeof(float);
     if (s->forward_only) return weights;
-    cut_gradient(s, &g);
+    cut_gradient(s, 1, &g);
     return weights * (2 + g.groups);
 }
 

@@ -91,7 +91,7 @@ struct ampk_winograd_band {
 enum {
     AMPK_WINOGRAD_POINTS = 36,
     AMPK_WINOGRAD_PANEL = 32, /* filters or channels that are written divide into so many */
-    AMPK_WINOGRAD_ROWS = 8,   /* tiles or channels of a product are filled up to so many */
+    AMPK_WINOGRAD_ROWS = 8,   /* of a block of a product, at most */
     AMPK_WINOGRAD_GAP = 32,   /* floats from the end of a point's values to the next point's */
 };
 
@@ -105,15 +105,17 @@ struct ampk_winograd {
      * floats */
     void (*to_points)(const float *panels, size_t channels, size_t written, float *points);
     /* out[4*rows][w][written] from in[4*rows + 2][w][channels], whose first row is the one above.
-     * memory: 36 * ((tiles + ROWS) * (channels + written) + 2 * GAP) floats. */
+     * memory: 36 * (tiles * (channels + written) + 2 * GAP) floats. */
     void (*pass)(const struct ampk_winograd_band *, const float *in, size_t channels,
                  const float *points, size_t written, float *out, float *memory);
-    /* sums (+)= the points of the weight gradient of `units` bands of x and of dy, which lie one
-     * after the other, shaped as in and out are. sums: 36 * ((channels + ROWS) * filters + GAP)
-     * floats; memory: 36 * (units * tiles * (channels + filters) + 2 * GAP). */
-    void (*add_gradient)(const struct ampk_winograd_band *, int units, const float *x,
-                         size_t channels, const float *dy, size_t filters, float *sums, bool add,
-                         float *memory);
+    /* points: those of a band of x and of dy, shaped as in and out are, from tile `first` on of
+     * `most` that there is room for. 36 * (most * (channels + filters) + 2 * GAP) floats. */
+    void (*take_tiles)(const struct ampk_winograd_band *, const float *x, size_t channels,
+                       const float *dy, size_t filters, size_t first, size_t most, float *points);
+    /* sums (+)= the points of the weight gradient of so many tiles. sums: 36 * ((channels + ROWS) *
+     * filters + GAP) floats. */
+    void (*add_gradient)(size_t tiles, size_t channels, size_t filters, size_t most,
+                         const float *points, float *sums, bool add);
     /* gradient[filters][channels][9] from its points */
     void (*take_gradient)(const float *sums, size_t channels, size_t filters, float *gradient);
 };

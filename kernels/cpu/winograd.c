@@ -11,8 +11,6 @@
 #include "cpu.h"
 #include "simd.h"
 
-#include <string.h>
-
 /* ---- matrix products ---- */
 
 enum {
@@ -22,14 +20,15 @@ enum {
     COLUMNS = 2 * AMPK_LANES,
 };
 
-/* out[ROWS][COLUMNS] (+)= a[ROWS][depth] * b[depth][COLUMNS]; the steps from one to the next are in
+/* out[rows][COLUMNS] (+)= a[rows][depth] * b[depth][COLUMNS]; the steps from one to the next are in
  * elements. */
-AMPK_INLINE void multiply_block(size_t depth, const float *a, size_t a_row, size_t a_step,
-                                const float *b, size_t b_step, float *out, size_t out_row, bool add)
+AMPK_INLINE void multiply_block(const int rows, size_t depth, const float *a, size_t a_row,
+                                size_t a_step, const float *b, size_t b_step, float *out,
+                                size_t out_row, bool add)
 {
     ampk_vec sum[ROWS][2];
 #pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < rows; r++)
         for (int i = 0; i < 2; i++)
             sum[r][i] =
                 add ? ampk_vec_load(out + r * out_row, i * AMPK_LANES, AMPK_FP32, AMPK_LANES)
@@ -38,16 +37,45 @@ AMPK_INLINE void multiply_block(size_t depth, const float *a, size_t a_row, size
         ampk_vec left = ampk_vec_load(b + k * b_step, 0, AMPK_FP32, AMPK_LANES);
         ampk_vec right = ampk_vec_load(b + k * b_step, AMPK_LANES, AMPK_FP32, AMPK_LANES);
 #pragma GCC unroll 16
-        for (int r = 0; r < ROWS; r++) {
+        for (int r = 0; r < rows; r++) {
             ampk_vec v = ampk_vec_set(a[r * a_row + k * a_step]);
             sum[r][0] = ampk_vec_fma(v, left, sum[r][0]);
             sum[r][1] = ampk_vec_fma(v, right, sum[r][1]);
         }
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++) {
+    for (int r = 0; r < rows; r++) {
         ampk_vec_store(out + r * out_row, 0, AMPK_FP32, AMPK_LANES, sum[r][0]);
         ampk_vec_store(out + r * out_row, AMPK_LANES, AMPK_FP32, AMPK_LANES, sum[r][1]);
+    }
+}
+
+/* out[rows][COLUMNS] = a[rows][depth] * b[depth][COLUMNS], of any number of rows: in blocks that
+ * differ by one at most, since a block of few rows waits for its sums. */
+static void multiply_rows(size_t rows, size_t depth, const float *a, const float *b, size_t b_step,
+                          float *out, size_t out_row)
+{
+    size_t blocks = (rows + ROWS - 1) / ROWS;
+    for (size_t i = 0; i < blocks; i++) {
+        size_t first = i * rows / blocks, count = (i + 1) * rows / blocks - first;
+        const float *from = a + first * depth;
+        float *to = out + first * out_row;
+#define BLOCK(rows)                                                                                \
+    case rows:                                                                                     \
+        multiply_block(rows < ROWS ? rows : ROWS, depth, from, depth, 1, b, b_step, to, out_row,   \
+                       false);                                                                     \
+        break;
+        switch (count) {
+            BLOCK(1)
+            BLOCK(2)
+            BLOCK(3)
+            BLOCK(4)
+            BLOCK(5)
+            BLOCK(6)
+            BLOCK(7)
+            BLOCK(8)
+        }
+#undef BLOCK
     }
 }
 
@@ -71,7 +99,7 @@ AMPK_INLINE ampk_vec plus(ampk_vec b, float factor, ampk_vec a)
     return ampk_vec_fma(a, ampk_vec_set(factor), b);
 }
 
-/* B' */
+/* B', of one row of the tile */
 AMPK_INLINE void input_to_points(const ampk_vec d[6], ampk_vec out[6])
 {
     ampk_vec a = plus(d[4], -4, d[2]), b = plus(d[3], -4, d[1]);
@@ -149,7 +177,6 @@ AMPK_INLINE void points_to_gradient(const ampk_vec s[6], ampk_vec out[3])
             transform(half + y * from, out + y * to);                                              \
     }
 
-TRANSFORM(input_tile, input_to_points, 6, 6)
 TRANSFORM(result_tile, points_to_result, 6, 4)
 TRANSFORM(delta_tile, delta_to_points, 4, 6)
 TRANSFORM(weights_tile, weights_to_points, 3, 6)
@@ -168,16 +195,17 @@ AMPK_INLINE void store_points(float *p, size_t step, const ampk_vec *v, int coun
         ampk_vec_store(p + i * step, 0, AMPK_FP32, AMPK_LANES, v[i]);
 }
 
-/* side x side pixels of rows [w][c], from column x on; 0 beside the image unless all are inside. */
-AMPK_INLINE void load_pixels(ampk_vec *v, const int side, const float *rows, int x, int w, size_t c,
-                             const bool inside)
+/* 0 beside the image. */
+AMPK_INLINE ampk_vec load_pixel(const float *p, const bool inside)
 {
-    for (int i = 0; i < side; i++)
-        for (int j = 0; j < side; j++)
-            v[i * side + j] =
-                inside || (x + j >= 0 && x + j < w)
-                    ? ampk_vec_load(rows + ((size_t)i * w + j) * c, 0, AMPK_FP32, AMPK_LANES)
-                    : ampk_vec_set(0);
+    return inside ? ampk_vec_load(p, 0, AMPK_FP32, AMPK_LANES) : ampk_vec_set(0);
+}
+
+AMPK_INLINE void store_row(const ampk_vec d[6], float *points, size_t step)
+{
+    ampk_vec out[6];
+    input_to_points(d, out);
+    store_points(points, step, out, 6);
 }
 
 /* ---- tiles of a band ---- */
@@ -187,14 +215,38 @@ static size_t tiles_of(const struct ampk_winograd_band *b)
     return (size_t)b->rows * b->columns;
 }
 
-AMPK_INLINE void input_points(const float *rows, int x, int w, size_t c, const bool inside,
+/* Of 6 x 6 pixels. Two rows of points at once, each from the rows of pixels that it needs: 36
+ * values do not fit into registers, and to store them takes longer than to load pixels again. */
+AMPK_INLINE void input_points(const float *pixels, int x, int w, size_t c, const bool inside,
                               float *points, size_t step)
 {
-    for (size_t i = 0; i < c; i += AMPK_LANES) {
-        ampk_vec in[36], out[POINTS];
-        load_pixels(in, 6, rows + i, x, w, c, inside);
-        input_tile(in, out);
-        store_points(points + i, step, out, POINTS);
+    size_t row = (size_t)w * c;
+    for (size_t i = 0; i < c; i += AMPK_LANES, pixels += AMPK_LANES, points += AMPK_LANES) {
+        ampk_vec d[6], a[6], b[6];
+#define D(y) load_pixel(pixels + y * row + j * c, inside || (x + j >= 0 && x + j < w))
+        for (int j = 0; j < 6; j++) {
+            ampk_vec d1 = D(1), d2 = D(2), d3 = D(3), d4 = D(4);
+            ampk_vec even = plus(d4, -4, d2), odd = plus(d3, -4, d1);
+            a[j] = even + odd;
+            b[j] = even - odd;
+        }
+        store_row(a, points + 6 * step, step);
+        store_row(b, points + 12 * step, step);
+        for (int j = 0; j < 6; j++) {
+            ampk_vec d1 = D(1), d2 = D(2), d3 = D(3), d4 = D(4);
+            ampk_vec even = d4 - d2, odd = d3 - d1;
+            a[j] = plus(even, 2, odd);
+            b[j] = plus(even, -2, odd);
+        }
+        store_row(a, points + 18 * step, step);
+        store_row(b, points + 24 * step, step);
+        for (int j = 0; j < 6; j++)
+            d[j] = plus(plus(D(4), -5, D(2)), 4, D(0));
+        store_row(d, points, step);
+        for (int j = 0; j < 6; j++)
+            d[j] = plus(plus(D(5), -5, D(3)), 4, D(1));
+        store_row(d, points + 30 * step, step);
+#undef D
     }
 }
 
@@ -222,7 +274,9 @@ static void deltas_to_points(const struct ampk_winograd_band *b, const float *dy
             for (size_t i = 0; i < k; i += AMPK_LANES) {
                 ampk_vec in[16], out[POINTS];
                 const float *rows = dy + ((size_t)row * b->w + column) * 4 * k + i;
-                load_pixels(in, 4, rows, column * 4, b->w, k, false);
+                for (int p = 0; p < 16; p++)
+                    in[p] = load_pixel(rows + ((size_t)(p / 4) * b->w + p % 4) * k,
+                                       column * 4 + p % 4 < b->w);
                 delta_tile(in, out);
                 store_points(points + i, step, out, POINTS);
             }
@@ -273,19 +327,16 @@ static void to_points(const float *panels, size_t channels, size_t written, floa
 static void pass(const struct ampk_winograd_band *b, const float *in, size_t channels,
                  const float *points, size_t written, float *out, float *memory)
 {
-    size_t tiles = tiles_of(b), rows = whole_blocks(tiles);
-    size_t w_step = point_step(channels * written), x_step = point_step(rows * channels);
-    size_t y_step = point_step(rows * written);
+    size_t tiles = tiles_of(b);
+    size_t w_step = point_step(channels * written), x_step = point_step(tiles * channels);
+    size_t y_step = point_step(tiles * written);
     float *x = memory, *y = x + POINTS * x_step;
-    for (int p = 0; p < POINTS; p++)
-        memset(x + p * x_step + tiles * channels, 0, (rows - tiles) * channels * sizeof *x);
     band_to_points(b, in, channels, x, x_step);
     for (int p = 0; p < POINTS; p++)
         for (size_t j = 0; j < written; j += COLUMNS)
-            for (size_t i = 0; i < rows; i += ROWS)
-                multiply_block(channels, x + p * x_step + i * channels, channels, 1,
-                               points + p * w_step + j / PANEL * PANEL * channels + j % PANEL,
-                               PANEL, y + p * y_step + i * written + j, written, false);
+            multiply_rows(tiles, channels, x + p * x_step,
+                          points + p * w_step + j / PANEL * PANEL * channels + j % PANEL, PANEL,
+                          y + p * y_step + j, written);
     points_to_band(b, y, y_step, written, out);
 }
 
@@ -303,27 +354,29 @@ static void store_gradient(const float *points, size_t step, size_t channel, siz
             gradient[(lane * channels + channel) * 9 + tap] = taps[tap][lane];
 }
 
+/* Points of x, then of dy, of some tiles. */
+static void take_tiles(const struct ampk_winograd_band *b, const float *x, size_t channels,
+                       const float *dy, size_t filters, size_t first, size_t most, float *points)
+{
+    size_t x_step = point_step(most * channels), dy_step = point_step(most * filters);
+    band_to_points(b, x, channels, points + first * channels, x_step);
+    deltas_to_points(b, dy, filters, points + POINTS * x_step + first * filters, dy_step);
+}
+
 /* A block of rows may read beyond its point's channels, into the gap: the sums of such rows are not
  * used. */
-static void add_gradient(const struct ampk_winograd_band *b, int units, const float *x,
-                         size_t channels, const float *dy, size_t filters, float *sums, bool add,
-                         float *memory)
+static void add_gradient(size_t tiles, size_t channels, size_t filters, size_t most,
+                         const float *points, float *sums, bool add)
 {
-    size_t tiles = tiles_of(b), all = tiles * units, rows = whole_blocks(channels);
-    size_t x_unit = (size_t)(4 * b->rows + 2) * b->w * channels;
-    size_t dy_unit = (size_t)4 * b->rows * b->w * filters;
-    size_t x_step = point_step(all * channels), dy_step = point_step(all * filters);
-    size_t sum_step = point_step(rows * filters);
-    float *of_x = memory, *of_dy = of_x + POINTS * x_step;
-    for (int i = 0; i < units; i++) {
-        band_to_points(b, x + i * x_unit, channels, of_x + i * tiles * channels, x_step);
-        deltas_to_points(b, dy + i * dy_unit, filters, of_dy + i * tiles * filters, dy_step);
-    }
+    size_t x_step = point_step(most * channels), dy_step = point_step(most * filters);
+    size_t sum_step = point_step(whole_blocks(channels) * filters);
+    const float *dy = points + POINTS * x_step;
     for (int p = 0; p < POINTS; p++)
         for (size_t j = 0; j < filters; j += COLUMNS)
             for (size_t i = 0; i < channels; i += ROWS)
-                multiply_block(all, of_x + p * x_step + i, 1, channels, of_dy + p * dy_step + j,
-                               filters, sums + p * sum_step + i * filters + j, filters, add);
+                multiply_block(ROWS, tiles, points + p * x_step + i, 1, channels,
+                               dy + p * dy_step + j, filters, sums + p * sum_step + i * filters + j,
+                               filters, add);
 }
 
 static void take_gradient(const float *sums, size_t channels, size_t filters, float *gradient)
@@ -338,6 +391,7 @@ const struct ampk_winograd AMPK_CPU(winograd) = {
     .pack = pack,
     .to_points = to_points,
     .pass = pass,
+    .take_tiles = take_tiles,
     .add_gradient = add_gradient,
     .take_gradient = take_gradient,
 };
