@@ -223,7 +223,7 @@ def check_refused(folder):
            (("--json", "-"), ['--json: "-" is no name of a file']), (("--page", ""), ['--page: "" is no name of a file']),
            (("--json", "new", "--page", "new"), ["--json and --page name the same file, new"]))),
         (None, ("amp", "profile", "toy.cfg", "--trace", "own.json"), ["--trace: own.json: is there and is another kind of file"]),
-        (None, ("amp", "predict", "toy.cfg", weights, "--input", ".", "--output", "new"), ["--input .: not a regular file"]),
+        (None, ("amp", "predict", "toy.cfg", weights, "--input", ".", "--output", "new"), ["--input .: a folder, not a file"]),
         (None, ("amp", "predict", "toy.cfg", weights, "--input", "toy.names", "--output", "own.json"), ["--output own.json: is there already"]),
         (None, ("amp", "predict", "toy.cfg", weights, "--input", "toy.names", "--output", "toy.names"),
          ["--output names a file that is read"]),
