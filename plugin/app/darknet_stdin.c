@@ -95,7 +95,9 @@ static ssize_t read_name(void *cookie, char *buffer, size_t size)
         }
         some_wrong = true;
         fflush(stdout);
-        fprintf(stderr, "\nerror: image \"%.254s\": %s%s\n", line, why, hint);
+        int visible = amp_list_name_visible(line);
+        fprintf(stderr, "\nerror: image \"%.*s\": %s%s\n", visible < 254 ? visible : 254, line, why,
+                hint);
         fputs("Enter Image Path: ", stdout);
         fflush(stdout);
     }

@@ -90,8 +90,8 @@ static void draw_iteration(network *net, size_t iteration, double loss)
  * of what is measured, which are kept. */
 static void be_quiet(bool quiet)
 {
-    static FILE *nowhere;
-    if (!nowhere && !(nowhere = fopen("/dev/null", "w"))) return;
+    static FILE *nowhere; /* "r+": no result, which results.c would close at the end */
+    if (!nowhere && !(nowhere = fopen("/dev/null", "r+"))) return;
     if (!watch.aloud) watch.aloud = stdout;
     fflush(stdout);
     stdout = quiet ? nowhere : watch.aloud;

@@ -121,13 +121,15 @@ static bool is_png(const unsigned char *x, ssize_t n)
     return n >= 8 && !memcmp(x, "\x89PNG\r\n\x1A\n", 8);
 }
 
-/* Files whose first bytes alone were written, or came back from a damaged disk as zeros. */
+/* Files whose first bytes alone were written, or came back from a damaged disk as zeros, and
+ * animations. */
 static const char *header_fault(const unsigned char *x, ssize_t n)
 {
     if (is_png(x, n) && (n < PNG_HEAD || memcmp(x + 12, "IHDR", 4)))
         return "is a PNG without its header (IHDR): it was not written to its end";
     if (n >= 12 && !memcmp(x + 8, "WEBP", 4) && (n < 16 || memcmp(x + 12, "VP8", 3)))
         return "is a WebP without an image (VP8): it was not written to its end";
+    if (n >= 21 && !memcmp(x + 8, "WEBPVP8X", 8) && x[20] & 2) return "is an animated WebP" CONVERT;
     return NULL;
 }
 

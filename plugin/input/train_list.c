@@ -96,10 +96,8 @@ void amp_list_name_hint(const char *list, const char *name, char *hint, size_t s
     *hint = '\0';
     if (!length) return;
     if (name[length - 1] == '\r') {
-        snprintf(
-            hint, size,
-            " (the name ends in a carriage return, as lines of Windows do: sed -i 's/\\r$//' %s)",
-            list);
+        snprintf(hint, size, " (the name ends in a carriage return, as lines of Windows do: %s%s)",
+                 *list ? "sed -i 's/\\r$//' " : "tr -d '\\r' takes them away", list);
         return;
     }
     if (strchr(" \t", name[length - 1]))
@@ -125,8 +123,7 @@ void amp_list_name_hint(const char *list, const char *name, char *hint, size_t s
             list);
 }
 
-/* Length of a path without the white space at its end, which a message would hide. */
-static int visible_length(const char *path)
+int amp_list_name_visible(const char *path)
 {
     size_t length = strlen(path);
     while (length && strchr(" \t\r", path[length - 1]))
@@ -139,7 +136,7 @@ static void name_file(struct faults *f, size_t number, const char *path, const c
                       const char *hint)
 {
     bool again = *hint && !strcmp(hint, f->hint);
-    name_fault(f, "line %zu: %.*s: %s%s", number, visible_length(path), path, why,
+    name_fault(f, "line %zu: %.*s: %s%s", number, amp_list_name_visible(path), path, why,
                again ? " (as above)" : hint);
     snprintf(f->hint, sizeof f->hint, "%s", hint);
 }

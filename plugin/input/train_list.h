@@ -59,7 +59,10 @@ int amp_image_list_check(const char *path, const char *title, amp_image_rule *, 
 
 /* Why a name in a list or data file is not found, if its spelling tells: words for the end of a
  * message, else "". list: that file's path, since its folder is often taken for the place where
- * names begin. */
+ * names begin; "": the names come from a pipe. */
 void amp_list_name_hint(const char *list, const char *name, char *hint, size_t size);
+/* Length of a name without the white space at its end, which a message would hide, and of which a
+ * carriage return would hide the message. */
+int amp_list_name_visible(const char *name);
 
 #endif

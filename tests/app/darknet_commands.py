@@ -355,6 +355,9 @@ def check_names_on_stdin(folder):
         assert all(told.stdout.count(f"{name}: Predicted") == 1 for name in ("image000.png", "image001.png")) or words[0] != "detector", told
         told = run(folder, *words, text="image000.png\n")
         assert told.returncode == 0 and "error" not in told.stderr, told
+        told = run(folder, *words, text="image000.png\r\n")
+        said = r"""image "image000.png": No such file or directory (the name ends in a carriage return, as lines of Windows do: tr -d '\r' takes"""
+        assert told.returncode == 1 and said in told.stderr, told
 
 
 def check_handles(folder):

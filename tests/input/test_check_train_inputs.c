@@ -458,6 +458,8 @@ AMP_TEST(files_that_are_no_images)
         CASE(BMP "\x0C\0\0\0\1\0\1\0....", NULL), /* of OS/2 */
         CASE(BMP "\x0C\0\0\0\1\0\0\0....", NO_PIXELS),
         CASE("RIFF....WEBPVP8X", NULL),
+        CASE("RIFF....WEBPVP8X\n\0\0\0\x10", NULL), /* of one image, with transparency */
+        CASE("RIFF....WEBPVP8X\n\0\0\0\x12", "is an animated WebP, which OpenCV does not read"),
         CASE("RIFF....WEBP\0\0\0\0", "is a WebP without an image (VP8)"),
         CASE("RIFF....WEBP", "is a WebP without an image (VP8)"),
         CASE("P6\n1 1 255\n...", NULL),
