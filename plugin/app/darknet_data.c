@@ -152,12 +152,15 @@ static void check_result(struct amp_darknet_checks *c, const char *folder, const
 static void check_handles(struct amp_darknet_checks *c, int classes)
 {
     enum { OTHERS = 40 }; /* the libraries', and what is loaded at a time */
-    struct rlimit most;
-    if (!getrlimit(RLIMIT_NOFILE, &most) && most.rlim_cur < (rlim_t)(classes + OTHERS))
+    rlim_t wanted = (rlim_t)(classes + OTHERS);
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = wanted;
+    if (limit.rlim_max < wanted || setrlimit(RLIMIT_NOFILE, &limit))
         FAULT(c,
               "results go into a file for each of %d classes, and only %ld files may be open at a "
-              "time: raise the limit (ulimit -n %d)",
-              classes, (long)most.rlim_cur, classes + OTHERS);
+              "time: raise the limit (ulimit -Hn %ld)",
+              classes, (long)limit.rlim_max, (long)wanted);
 }
 
 static void check_results(struct amp_darknet_checks *c)

@@ -364,7 +364,7 @@ def check_handles(folder):
     """A file for each class, and images: where too few may be open at a time, that is the cause that is told."""
     few = limit(resource.RLIMIT_NOFILE, 30)
     told = run(folder, "detector", "valid", "toy.data", "toy.cfg", "toy.weights", **few)
-    assert told.returncode == 1 and "only 30 files may be open at a time: raise the limit (ulimit -n 42)" in told.stderr, told
+    assert told.returncode == 1 and "only 30 files may be open at a time: raise the limit (ulimit -Hn 42)" in told.stderr, told
     used_up = limit(resource.RLIMIT_NOFILE, 3)
     told = run(folder, "classifier", "predict", "c.data", "c.cfg", "", "image000.png", **used_up)
     assert told.returncode and ("Too many open files" in told.stderr or "error while loading" in told.stderr), told
