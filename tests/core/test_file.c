@@ -312,6 +312,18 @@ AMP_TEST(every_bit_counts_in_a_hash)
         CHECK(hash(data, n) != whole);
 }
 
+AMP_TEST(a_pipe_is_not_replaced)
+{
+    struct stat info;
+    REQUIRE(!mkfifo(scratch("pipe"), 0600));
+    REQUIRE(!symlink("pipe", scratch("link")));
+    for (const char *name[] = {"pipe", "link", NULL}, **n = name; *n; n++) {
+        CHECK_INT(amp_whole_try(scratch(*n), err, sizeof err), -1);
+        CHECK(strstr(err, "a device or pipe") != NULL);
+        CHECK(!stat(scratch(*n), &info) && S_ISFIFO(info.st_mode));
+    }
+}
+
 AMP_TEST(identity_of_a_file)
 {
     static char data[200000];

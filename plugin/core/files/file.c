@@ -208,9 +208,15 @@ int amp_whole_begin(struct amp_whole_file *f, const char *path, char *err, size_
      * fail. */
     if (!faccessat(AT_FDCWD, path, F_OK, AT_EACCESS) && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS))
         return fail(path, "cannot write", err, err_size);
-    if (!stat(path, &old) && S_ISDIR(old.st_mode)) {
+    bool is_there = !stat(path, &old);
+    if (is_there && S_ISDIR(old.st_mode)) {
         errno = EISDIR;
         return fail(path, "cannot write", err, err_size);
+    }
+    if (is_there && !S_ISREG(old.st_mode)) {
+        snprintf(err, err_size, "cannot write %s: a device or pipe, which a file would replace",
+                 path);
+        return -1;
     }
     /* Before the new file: the leftovers may hold the space that it needs. */
     remove_abandoned(path);
@@ -221,7 +227,7 @@ int amp_whole_begin(struct amp_whole_file *f, const char *path, char *err, size_
         return -1;
     }
     /* The new file replaces the old one for everybody who could read it. */
-    if (!stat(path, &old)) fchmod(f->fd, old.st_mode & 0777);
+    if (is_there) fchmod(f->fd, old.st_mode & 0777);
     return 0;
 }
 
