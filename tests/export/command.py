@@ -221,6 +221,11 @@ class InferenceSession:
         assert done.returncode == 2 and "is not the same: " in done.stderr and place.made.exists(), done
 
 
+def check_not_compared(place, folder):
+    done = place.export("--image", folder / "nowhere.png")
+    assert done.returncode == 2 and "was written, but not compared: --image" in done.stderr and place.made.exists(), done
+
+
 def check_missing_packages(folder):
     """A Python without them."""
     (folder / "bin").mkdir()
@@ -249,6 +254,7 @@ def main():
         check_arguments(place)
         check_metadata(place, onnx)
         check_comparison(place, folder)
+        check_not_compared(place, folder)
         check_half(place, onnx, numpy)
         check_sidecar(folder / "trained", numpy, onnx)
         place = Place(folder / "net", numpy, CLASSIFIER)
