@@ -15,13 +15,16 @@ from network import Network, Refused, name_of
 from precision import choose, read_layers
 
 
+NMS_DEFAULTS = {"thresh": .25, "iou": .45}
+
+
 def read_arguments():
     """darknet has checked them and has their help."""
     parser = argparse.ArgumentParser(add_help=False)
     for name in ("darknet", "keep", "names", "image"):
         parser.add_argument(f"--{name}")
-    for name, default in (("thresh", .25), ("iou", .45)):
-        parser.add_argument(f"--{name}", type=float, default=default)
+    for name in NMS_DEFAULTS:
+        parser.add_argument(f"--{name}", type=float)
     for name in ("half", "boxes", "raw", "nms"):
         parser.add_argument(f"--{name}", action="store_true")
     for name in ("cfg", "weights", "onnx"):
@@ -40,8 +43,13 @@ def check_options(options, network):
                 raise Refused(f"--{name}: {options.cfg} is no detector")
     elif not network.classes():
         raise Refused(f"{options.cfg}: its heads have different numbers of classes")
-    if options.keep and not options.half:
+    if options.keep is not None and not options.half:
         raise Refused("--keep means something with --half only")
+    for name, default in NMS_DEFAULTS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
+        elif not options.nms:
+            raise Refused(f"--{name} means something with --nms only")
 
 
 def read_names(options, network):
@@ -89,7 +97,8 @@ def tell_comparison(options, network, data):
     except Refused as error:
         print(f"error: {options.onnx} was written, but not compared: {error}", file=sys.stderr)
         return False
-    print(said if same else f"error: {options.onnx} was written, but is not the same: {said}",
+    cure = "; --keep LAYERS holds layers in FP32" if options.half else ""
+    print(said if same else f"error: {options.onnx} was written, but is not the same: {said}{cure}",
           file=sys.stdout if same else sys.stderr)
     return same
 

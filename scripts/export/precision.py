@@ -14,7 +14,7 @@ MAY_LOSE = 2**-8
 def read_layers(text, count):
     """{3, 7, 8, 9} of "3,7-9"."""
     found = set()
-    for part in filter(None, (text or "").split(",")):
+    for part in text.split(",") if text is not None else ():
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
         first = int(match[1]) if match else count
         last = int(match[2] or first) if match else count

@@ -132,6 +132,8 @@ def check_arguments(place):
     place.refuses("--raw leaves out what --boxes and --nms need", "--raw", "--nms")
     place.refuses("--keep means something with --half only", "--keep", "1")
     place.refuses("--keep 2,9: 9: allowed: layers 0 to 4", "--half", "--keep", "2,9")
+    place.refuses("--keep ,: : allowed: layers 0 to 4", "--half", "--keep", ",")
+    place.refuses("--thresh means something with --nms only", "--thresh", "0.1")
     place.refuses('did you mean --half', "--hald")
     before = place.weights.read_bytes()  # a forgotten OUT.onnx: the second name is the weights
     done = nets.export(DARKNET, place.cfg, place.weights, place.weights)
