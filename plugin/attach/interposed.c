@@ -215,6 +215,14 @@ AMP_INTERPOSE(float *, network_predict, (network * net, float *input))
     return out;
 }
 
+/* nightmare's: backward of a maxpool that found no maximum among NaN writes in front of its array.
+ */
+AMP_INTERPOSE(void, backward_network, (network * net))
+{
+    if (!net->train) amp_outputs_require(net);
+    AMP_REAL(backward_network)(net);
+}
+
 /* ---- inside recurrent layers ----
  * Darknet's rnn, gru, lstm and crnn call these by name, so no pointer can be hooked. Layers by
  * themselves run through their hooks and come here only where nothing is attached. */

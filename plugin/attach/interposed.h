@@ -28,6 +28,7 @@
     X(activate_array)                                                                              \
     X(backward_connected_layer)                                                                    \
     X(backward_convolutional_layer)                                                                \
+    X(backward_network)                                                                            \
     X(do_nms_obj)                                                                                  \
     X(do_nms_sort)                                                                                 \
     X(file_error)                                                                                  \
@@ -101,7 +102,6 @@
     X(backward_bias)                                                                               \
     X(backward_lstm_layer)                                                                         \
     X(basecfg)                                                                                     \
-    X(backward_network)                                                                            \
     X(fill_truth_detection)                                                                        \
     X(forward_batchnorm_layer)                                                                        \
     X(forward_network)                                                                             \

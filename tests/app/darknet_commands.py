@@ -245,6 +245,7 @@ def check_refused(folder):
         (None, ("detector", "test", "toy.data", "toy.cfg", "large.weights", "image000.png"), ["of layer ", "the weights do not give finite"]),
         (None, ("classifier", "predict", "c.data", "linear.cfg", "c_large.weights", "image000.png"), ["of layer 0 ", "do not give finite"]),
         (None, ("classifier", "valid", "c.data", "linear.cfg", "c_large.weights"), ["of layer 0 ", "do not give finite"]),
+        (None, ("nightmare", "toy.cfg", "large.weights", "image000.png", "5"), ["of layer ", "do not give finite"]),
         (None, ("imtest", "image000.png"), ["imtest goes on until it is stopped", "DISPLAY"]),
         *of_other_nets(weights),
         (None, ("frobnicate",), ['unknown command "frobnicate"']),
