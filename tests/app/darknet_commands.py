@@ -245,6 +245,7 @@ def check_refused(folder):
         (None, ("detector", "test", "toy.data", "toy.cfg", "large.weights", "image000.png"), ["of layer ", "the weights do not give finite"]),
         (None, ("classifier", "predict", "c.data", "linear.cfg", "c_large.weights", "image000.png"), ["of layer 0 ", "do not give finite"]),
         (None, ("classifier", "valid", "c.data", "linear.cfg", "c_large.weights"), ["of layer 0 ", "do not give finite"]),
+        (None, ("detector", "test", "toy.data", "heads.cfg", weights, "image000.png"), ["classes=3, in the last layer 2; allowed: as many"]),
         (None, ("nightmare", "toy.cfg", "large.weights", "image000.png", "5"), ["of layer ", "do not give finite"]),
         (None, ("imtest", "image000.png"), ["imtest goes on until it is stopped", "DISPLAY"]),
         *of_other_nets(weights),
@@ -432,6 +433,8 @@ def main():
             (folder / f"{name}.jpg").write_bytes((Path(sys.argv[2]) / "data/eagle.jpg").read_bytes())
         (folder / "set.txt").write_text("")
         (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0abc")
+        first = (folder / "toy.cfg").read_text().replace("filters=14", "filters=16", 1).replace("classes=2", "classes=3", 1)
+        (folder / "heads.cfg").write_text(first)
         (folder / "c.cfg").write_text(CLASSIFIER.format(keys=""))
         (folder / "linear.cfg").write_text(CLASSIFIER.format(keys="").replace("filters=2", "filters=2\nactivation=linear"))
         (folder / "c.data").write_text("classes=2\nvalid=train.txt\nlabels=c.labels\n")
