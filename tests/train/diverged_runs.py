@@ -94,7 +94,7 @@ def spoilt_weights_are_named(root):
             run = subprocess.run([sys.argv[1], "detector", "train", "toy.data", "toy.cfg",
                                   "spoilt.weights", "-clear"], cwd=folder, capture_output=True, text=True)
             assert run.returncode == 1, run.stderr
-            expected = "spoilt.weights: the %s (convolutional) are inf or NaN; train from" % what
+            expected = "spoilt.weights: the %s (convolutional) are inf or NaN; use another file" % what
             assert expected in run.stderr, run.stderr
             assert " avg, " not in run.stdout, run.stdout
     assert (folder / "backup" / "toy_final.weights").read_bytes() == good
