@@ -12,7 +12,6 @@
 
 #include "amp.h"
 #include "attach.h"
-#include "outputs.h"
 #include "boxes.h"
 #include "plugin/attach/feed/batches.h"
 #include "device.h"
@@ -25,6 +24,7 @@
 #include "plugin/attach/feed/iterations.h"
 #include "letters.h"
 #include "native.h"
+#include "outputs.h"
 #include "products.h"
 #include "plugin/attach/run/ranks.h"
 #include "rate.h"
@@ -215,7 +215,8 @@ AMP_INTERPOSE(float *, network_predict, (network * net, float *input))
     return out;
 }
 
-/* nightmare's: backward of a maxpool that found no maximum among NaN writes in front of its array.
+/* For nightmare: a maxpool finds no maximum among NaN, and its backward writes in front of an
+ * array.
  */
 AMP_INTERPOSE(void, backward_network, (network * net))
 {

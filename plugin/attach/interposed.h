@@ -52,8 +52,8 @@
     X(load_weights)                                                                                \
     X(make_image)                                                                                  \
     X(make_window)                                                                                 \
-    X(open_video_stream)                                                                           \
     X(network_predict)                                                                             \
+    X(open_video_stream)                                                                           \
     X(option_find_str)                                                                             \
     X(option_unused)                                                                               \
     X(parse_network_cfg)                                                                           \

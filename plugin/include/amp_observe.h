@@ -48,7 +48,8 @@ AMP_API void amp_pass(struct network *, amp_see_function *see, void *user, struc
  * every layer where Darknet computes on the CPU. 0, or -1 with text in err that names the first
  * layer that is not. */
 AMP_API int amp_outputs_check(const struct network *, char *err, size_t err_size);
-/* From now on network_predict ends the program with status 1 and that text. */
+/* From now on network_predict, and a backward pass that does not train, end the program with status
+ * 1 and that text. */
 AMP_API void amp_refuse_bad_outputs(void);
 
 /* From now on what is trained is for measuring only: signals end the program as without the plugin,
