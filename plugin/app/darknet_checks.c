@@ -371,15 +371,21 @@ static bool check_training(const struct amp_darknet_line *line, char *err, size_
 
 /* ---- all ---- */
 
-static bool check_others(struct amp_darknet_checks *c)
+static void read_files(struct amp_darknet_checks *c)
 {
     const struct amp_darknet_command *d = c->line->command;
     const char *data = d->data ? d->data : amp_darknet_file(c->line, "DATA");
-    const char *cfg = amp_darknet_file(c->line, "CFG"), *list = amp_darknet_file(c->line, "LIST");
-    const char *tokens = amp_darknet_option(c->line, "-tokens");
-    if (d->data && amp_file_unreadable(data)) data = NULL; /* it has been told */
+    const char *cfg = amp_darknet_file(c->line, "CFG");
+    if (d->data && amp_file_unreadable(data)) data = NULL; /* check_needs tells */
     if (cfg) amp_checker_read(&c->k, data, cfg);
     c->data = c->k.data ? &c->k.data->sections[0] : NULL;
+}
+
+static bool check_others(struct amp_darknet_checks *c)
+{
+    const struct amp_darknet_command *d = c->line->command;
+    const char *list = amp_darknet_file(c->line, "LIST");
+    const char *tokens = amp_darknet_option(c->line, "-tokens");
     check_words(c);
     check_weights(c);
     if (c->k.net) amp_darknet_check_net(c);
@@ -403,6 +409,7 @@ bool amp_darknet_check(const struct amp_darknet_line *line)
                                          .err_size = sizeof err}};
     bool trains = amp_darknet_takes(&c, AMP_TRAINS);
     check_gpus(&c);
+    if (!trains) read_files(&c);
     check_needs(&c);
     bool fine = trains ? !c.k.failed && check_training(line, err, sizeof err) : check_others(&c);
     if (fine) return true;

@@ -326,11 +326,13 @@ int amp_command_darknet(int argc, char **argv, int first, int second)
         if (!amp_launch_read(getenv).rank) fputs("nothing was trained\n", stderr);
         return 1;
     }
+    bool mixed = amp_darknet_option(&l, "-half") || amp_trains_mixed(amp_darknet_file(&l, "CFG"));
+    if (mixed) amp_cut_line_ends();
     int rest = takes_half(&l) ? infer(&l) : 1;
     if (rest < 1) return rest ? 1 : 0;
     amp_refuse_bad_images(1);
     amp_refuse_bad_outputs();
-    amp_darknet_watch_stdin(&l);
+    amp_darknet_watch_stdin(&l, mixed);
     int status = darknet_main(l.argc, l.argv); /* Darknet keeps pointers into it */
     bool trains = l.command->takes & TRAINS;   /* then its result is not what it prints */
     if (amp_results_end() || (!trains && amp_result_flush())) return 1;

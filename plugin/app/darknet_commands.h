@@ -82,8 +82,9 @@ bool amp_darknet_check(const struct amp_darknet_line *);
 
 /* For a command that reads its standard input: where that is empty the program ends with status 1,
  * and where `go test`, which would crash there, comes to its end, with 0. Of names of images it
- * gets those of files that can be one; the others are told. */
-void amp_darknet_watch_stdin(const struct amp_darknet_line *);
+ * gets those of files that can be one; the others are told. without_returns: lines of Windows are
+ * read as those of Unix. */
+void amp_darknet_watch_stdin(const struct amp_darknet_line *, bool without_returns);
 /* Whether one was told. */
 bool amp_darknet_names_were_wrong(void);
 

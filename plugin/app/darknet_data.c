@@ -44,6 +44,7 @@ static bool has_mark(void *marks, const char *image, char *why, size_t size)
 void amp_darknet_check_list(struct amp_darknet_checks *c, const char *path, const char *explanation)
 {
     bool by_coco = !strcmp(c->line->command->words[0], "coco");
+    amp_checker_line_ends(&c->k, path, false);
     bool for_coco = c->data && amp_darknet_takes(c, AMP_RESULTS) &&
                     !strcmp(amp_cfg_string(c->data, "eval", "voc"), "coco");
     const char *why;
@@ -93,6 +94,8 @@ static void check_detector_names(struct amp_darknet_checks *c)
     }
     check_lines(c, "names", amp_cfg_string(c->data, "names", "data/names.list"), classes,
                 "the last layer has classes");
+    if (c->k.options.mixed_precision)
+        amp_checker_line_ends(&c->k, amp_cfg_string(c->data, "names", "data/names.list"), true);
     if (!c->k.net || !amp_darknet_takes(c, AMP_VALID)) return;
     if (!strcmp(type, "imagenet") && classes < 200)
         FAULT(c, "eval=imagenet of %s needs a last layer of at least 200 classes, not %d",
@@ -194,8 +197,8 @@ static void check_results(struct amp_darknet_checks *c)
     char file[PATH_MAX];
     const char *path = amp_cfg_string(c->data, "names", "data/names.list");
     if (amp_lines_read(path, true, &names, &why)) names.count = 0; /* told before */
-    if (names.carriage_return)
-        FAULT(c, "%s:%d: " AMP_NAMES_RETURN " (results of a class go into a file of its name)",
+    if (names.carriage_return && !c->k.options.mixed_precision)
+        FAULT(c, "%s:%d: " AMP_LINE_RETURNS " (results of a class go into a file of its name)",
               path, names.carriage_return, path);
     for (int i = 0; i < names.count && i < last_layer(c)->classes && !c->k.failed; i++) {
         snprintf(file, sizeof file, "%s%s", out ? out : "comp4_det_test_", names.line[i]);

@@ -62,7 +62,8 @@ static ssize_t read_on(void *cookie, char *buffer, size_t size)
 
 /* ---- names of images ---- */
 
-static FILE *names; /* the standard input itself */
+static FILE *names;         /* the standard input itself */
+static bool cuts_line_ends; /* of Windows */
 static bool some_wrong;
 
 static const char *name_fault(const char *name, size_t length, char *hint, size_t hint_size)
@@ -87,6 +88,7 @@ static ssize_t read_name(void *cookie, char *buffer, size_t size)
         ssize_t n = getline(&line, &room, names);
         if (n <= 0) break;
         size_t length = (size_t)n - (line[n - 1] == '\n');
+        if (cuts_line_ends && length && line[length - 1] == '\r') length--;
         line[length] = '\0';
         const char *why = name_fault(line, length, hint, sizeof hint);
         if (!why) {
@@ -118,9 +120,10 @@ static void replace_stdin(cookie_read_function_t *read)
     if (watched) stdin = watched;
 }
 
-void amp_darknet_watch_stdin(const struct amp_darknet_line *l)
+void amp_darknet_watch_stdin(const struct amp_darknet_line *l, bool without_returns)
 {
     reader = l->command;
+    cuts_line_ends = without_returns;
     bool moves = !strcmp(reader->words[0], "go") && !strcmp(reader->words[1], "test");
     names = stdin;
     if (moves || (reader->takes & AMP_READS_TEXT))

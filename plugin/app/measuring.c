@@ -158,6 +158,17 @@ int amp_print_version(void)
 
 /* ---- the user's cfg ---- */
 
+bool amp_trains_mixed(const char *path)
+{
+    char err[9000];
+    struct amp_options options = {0};
+    struct amp_cfg_file *cfg = path ? amp_cfg_read(path, err, sizeof err) : NULL;
+    bool mixed = cfg && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err) &&
+                 options.mixed_precision;
+    amp_cfg_free(cfg);
+    return mixed;
+}
+
 /* Without mixed_precision=1 most keys are not even read. It is set in what was read of the user's
  * cfg, not in a variant, so that messages name the user's file and lines. */
 static int read_as_mixed(struct amp_cfg_file *cfg, struct amp_options *options, char *notes,
@@ -283,6 +294,7 @@ int amp_inputs_check(const char *data, const char *cfg, const char *weights, boo
     int failed = amp_is_classifier(data, cfg)
                      ? amp_check_trainer_inputs("classifier", &in, stderr, stderr, err, sizeof err)
                      : amp_check_train_inputs(&in, stderr, stderr, err, sizeof err);
+    if (!failed && amp_trains_mixed(cfg)) amp_cut_line_ends();
     if (!failed) return 0;
     amp_print_faults(err, stderr);
     return -1;

@@ -72,6 +72,9 @@ struct amp_measured {
 int amp_measured_read(struct amp_measured *, const char *path, int gpu);
 void amp_measured_free(struct amp_measured *);
 
+/* True if the cfg has mixed_precision=1. NULL, or one that cannot be read, which is refused later
+ * with its reason: false. */
+bool amp_trains_mixed(const char *cfg);
 /* Reads the options as if the cfg had mixed_precision=1, and prints their notes on stderr, which
  * training would print, too. options->mixed_precision says what the cfg has. The cfg is left as it
  * was. 0, or -1 with text in err. */

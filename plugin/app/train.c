@@ -151,6 +151,7 @@ int amp_command_detector_train(int argc, char **argv)
         return 1;
     }
     amp_refuse_bad_images(1);
+    if (words.mixed) amp_cut_line_ends();
     if (words.quiet) amp_watch_quietly();
     return darknet_main(argc, argv);
 }

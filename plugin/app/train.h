@@ -23,10 +23,6 @@ struct amp_train_words {
  * falls. 0, or -1 after naming on stderr every word that is wrong. */
 int amp_train_words_read(int *argc, char **argv, struct amp_train_words *);
 
-/* True if the cfg has mixed_precision=1. NULL, or one that cannot be read, which is refused later
- * with its reason: false. */
-bool amp_trains_mixed(const char *cfg);
-
 #define AMP_QUIET_REFUSED                                                                          \
     "-quiet leaves out Darknet's lines for the progress line of mixed_precision=1, which this "    \
     "cfg "                                                                                         \

@@ -4,6 +4,7 @@
  * Darknet ignores a word that it does not know, and reads 0 where a number should stand. A run that
  * asks for anything of ours (mixed_precision=1, -map or -chart) is refused with such a word; any
  * other is Darknet's own, so there the word is told and left to Darknet. */
+#include "measuring.h"
 #include "train.h"
 
 #include <errno.h>
@@ -316,17 +317,6 @@ static void check_unknown(struct rest *r)
 }
 
 /* ---- all ---- */
-
-bool amp_trains_mixed(const char *path)
-{
-    char err[9000];
-    struct amp_options options = {0};
-    struct amp_cfg_file *cfg = path ? amp_cfg_read(path, err, sizeof err) : NULL;
-    bool mixed = cfg && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err) &&
-                 options.mixed_precision;
-    amp_cfg_free(cfg);
-    return mixed;
-}
 
 /* The second file; NULL: there is none. */
 static const char *find_cfg(char **words)

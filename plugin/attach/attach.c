@@ -74,6 +74,20 @@ static bool mentions_our_keys(const char *path)
     return found;
 }
 
+static bool cuts_line_ends;
+
+void amp_cut_line_ends(void)
+{
+    cuts_line_ends = true;
+}
+
+char *amp_line_end(char *line)
+{
+    size_t length = line && cuts_line_ends ? strlen(line) : 0;
+    if (length && line[length - 1] == '\r') line[length - 1] = '\0';
+    return line;
+}
+
 /* Either key, mixed_precision or seed, makes a session: a seeded run without mixed precision needs
  * the options until the network is parsed (attach frees it then). All that can be wrong with the
  * keys is told now, before Darknet builds anything. */
@@ -95,6 +109,7 @@ static struct amp_session *read_session(const char *cfg_path)
         return NULL;
     }
     if (s->options.mixed_precision) {
+        amp_cut_line_ends();
         if (amp_named_files_check_here(s->cfg, err, sizeof err)) amp_fail(err);
         s->desc = amp_net_describe(s->cfg, 0, 0, true, err, sizeof err);
         if (!s->desc) amp_fail(err);

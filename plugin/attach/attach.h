@@ -8,6 +8,10 @@
 network *amp_network_parse(char *cfg_path);
 int amp_network_resize(network *, int w, int h);
 
+/* What follows from amp_cut_line_ends for a line that Darknet has read, without its newline; NULL:
+ * there was none. */
+char *amp_line_end(char *line);
+
 /* Before it is freed; true if it was attached. */
 int amp_network_detach(network *);
 

@@ -309,6 +309,12 @@ AMP_INTERPOSE(image **, load_alphabet, ())
 
 /* ---- lists ---- */
 
+/* Data files, lists, names and cfgs are read with it, a line at a time. */
+AMP_INTERPOSE(char *, fgetl, (FILE * file))
+{
+    return amp_line_end(AMP_REAL(fgetl)(file));
+}
+
 /* The last element stands behind the end as well: Darknet's validators load the first four or eight
  * images of a list whether it has so many or not. They use none of those that it lacks. */
 AMP_INTERPOSE(void **, list_to_array, (list * l))

@@ -31,6 +31,7 @@
     X(backward_network)                                                                            \
     X(do_nms_obj)                                                                                  \
     X(do_nms_sort)                                                                                 \
+    X(fgetl)                                                                                       \
     X(file_error)                                                                                  \
     X(forward_connected_layer)                                                                     \
     X(forward_convolutional_layer)                                                                 \

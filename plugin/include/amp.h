@@ -52,6 +52,11 @@ AMP_API void amp_weights_written(struct network *net);
  * file at which Darknet ends the program ends it with status 1 and the reason, in place of 0. */
 AMP_API void amp_refuse_bad_images(int on);
 
+/* From now on Darknet reads texts with the line ends of Windows as if they had those of Unix: cfgs,
+ * data files, lists, names. A network with mixed_precision=1 asks for it when it is parsed; a
+ * program that reads its data file before that calls it first. */
+AMP_API void amp_cut_line_ends(void);
+
 /* Whether windows can be shown: the environment names a display. */
 AMP_API int amp_has_display(void);
 

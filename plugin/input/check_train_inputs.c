@@ -27,7 +27,7 @@ static void check_names(struct amp_checker *k, int classes)
         amp_checker_fault(k, "%s:%d: names=%s: has %d names, but there are %d classes",
                           k->data->path, e->line, e->value, names, classes);
     else
-        amp_checker_names_end(k, e->value);
+        amp_checker_line_ends(k, e->value, true);
 }
 
 /* Every head must have so many classes; 0: as many as the first head. Returns the number. */
@@ -86,6 +86,9 @@ static void check_list(struct amp_checker *k, const char *key, int classes)
         amp_checker_fault(k, "image list %s: %s%s", path, why, explanation);
         return;
     }
+    const char *train = amp_cfg_string(&k->data->sections[0], "train", "data/train.list");
+    bool again = !strcmp(key, "valid") && !strcmp(path, train);
+    if (!again) amp_checker_line_ends(k, path, false);
     int failed = amp_train_list_check(path, k->cfg ? k->cfg->dialect : AMP_DIALECT_STOCK, classes,
                                       box_room(k), k->progress, &list, amp_checker_tell, k);
     FILE *warn = strcmp(key, "train") ? NULL : k->warn;

@@ -347,11 +347,15 @@ static bool has_nothing(void *context, const char *image, char *why, size_t size
     return true;
 }
 
-/* A missing list is told here, where its name can be explained: key of the data file. */
+/* A missing list is told here, where its name can be explained, and the list's line ends. key: of
+ * the data file. */
 static bool has_list(struct check *c, const char *key, const char *path)
 {
     const char *why = amp_text_unreadable(path);
-    if (!why) return true;
+    if (!why) {
+        amp_checker_line_ends(&c->k, path, false);
+        return true;
+    }
     amp_checker_fault(&c->k, "image list %s: %s%s%s%s", path, why,
                       c->t->data ? amp_checker_explain(c->k.data, key) : " (",
                       c->t->data ? "" : c->t->name,

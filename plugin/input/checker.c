@@ -41,6 +41,32 @@ void amp_checker_fault(struct amp_checker *k, const char *format, ...)
     amp_checker_tell(k, message);
 }
 
+/* ---- line ends of Windows ---- */
+
+/* line: the first that has one; 0: none. */
+static void tell_line_ends(struct amp_checker *k, const char *path, int line, bool harmless)
+{
+    bool cut = k->options.mixed_precision;
+    if (line && !cut && !harmless)
+        amp_checker_fault(k, "%s:%d: " AMP_LINE_RETURNS, path, line, path);
+    else if (line && !cut && k->warn)
+        fprintf(k->warn, "warning: %s:%d: " AMP_LINE_RETURNS "\n", path, line, path);
+    else if (line && k->warn)
+        fprintf(k->warn,
+                "warning: %s:%d: ends in a carriage return (Windows line end), which "
+                "mixed_precision=1 leaves out of all lines\n",
+                path, line);
+}
+
+void amp_checker_line_ends(struct amp_checker *k, const char *path, bool harmless)
+{
+    struct amp_lines lines = {0};
+    const char *why;
+    if (!amp_lines_read(path, true, &lines, &why))
+        tell_line_ends(k, path, lines.carriage_return, harmless);
+    amp_lines_free(&lines);
+}
+
 /* ---- the keys of the data file ---- */
 
 /* Keys that any Darknet reads from a data file: the detector's commands, the classifier's, and
@@ -206,16 +232,6 @@ int amp_checker_count_lines(const char *path, const char **why)
     return failed ? -1 : count;
 }
 
-void amp_checker_names_end(const struct amp_checker *k, const char *path)
-{
-    struct amp_lines lines = {0};
-    const char *why;
-    if (k->warn && !amp_lines_read(path, true, &lines, &why) && lines.carriage_return)
-        fprintf(k->warn, "warning: %s:%d: " AMP_NAMES_RETURN "\n", path, lines.carriage_return,
-                path);
-    amp_lines_free(&lines);
-}
-
 /* The data file's classes; 0: it has none, or a bad value, which is told. */
 int amp_checker_classes(struct amp_checker *k)
 {
@@ -239,7 +255,10 @@ void amp_checker_read(struct amp_checker *k, const char *data, const char *cfg)
     if (cfg) read_cfg(k, cfg);
     if (!data) return;
     k->data = amp_cfg_read_data(data, err, sizeof err);
-    if (!k->data) amp_checker_tell(k, err);
+    if (!k->data)
+        amp_checker_tell(k, err);
+    else
+        tell_line_ends(k, data, k->data->carriage_return, false);
 }
 
 int amp_checker_end(struct amp_checker *k)

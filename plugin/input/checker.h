@@ -45,12 +45,13 @@ const char *amp_checker_remark(const struct amp_cfg_entry *);
 const char *amp_checker_explain(const struct amp_cfg_file *data, const char *key);
 /* The data file's classes; 0: it has none, or a bad value, which is told. */
 int amp_checker_classes(struct amp_checker *);
-/* Words for the end of a message about names of which this line ends in a carriage return. */
-#define AMP_NAMES_RETURN                                                                           \
+/* Words for the end of a message about a text of which this line ends in a carriage return. */
+#define AMP_LINE_RETURNS                                                                           \
     "ends in a carriage return (Windows line end), which Darknet takes for a part of the name: "   \
     "sed -i 's/\\r$//' %s"
-/* Warns of names that end in one. */
-void amp_checker_names_end(const struct amp_checker *, const char *path);
+/* Looks for line ends of Windows in a text. With mixed_precision=1 Darknet reads it without them
+ * (amp_cut_line_ends), which is noted; else they are a fault, or where they do little a warning. */
+void amp_checker_line_ends(struct amp_checker *, const char *path, bool harmless);
 /* Number of lines up to the last that is not empty: an empty line in between is a class without a
  * name. -1 with the reason in why: the file cannot be read. */
 int amp_checker_count_lines(const char *path, const char **why);

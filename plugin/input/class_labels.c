@@ -11,7 +11,7 @@
 
 /* ---- the file ---- */
 
-/* Line by line, to the newline, as Darknet reads them. */
+/* Line by line, as Darknet reads them. */
 static void read_labels(struct amp_checker *k, const char *path, int classes,
                         struct amp_class_labels *labels)
 {
@@ -23,12 +23,11 @@ static void read_labels(struct amp_checker *k, const char *path, int classes,
     labels->line = calloc((size_t)classes + 1, sizeof *labels->line);
     while (file && labels->line && labels->n < classes &&
            (length = getline(&line, &size, file)) >= 0) {
-        if (length && line[length - 1] == '\n') line[--length] = '\0';
-        if (!length || strchr(" \t\r", line[length - 1]))
-            amp_checker_fault(k,
-                              "%s:%d: a label %s: Darknet looks for all of it in an image's path",
-                              path, labels->n + 1,
-                              length ? "that ends in a blank or carriage return" : "that is empty");
+        length = (ssize_t)amp_line_cut(line);
+        if (!length || strchr(" \t", line[length - 1]))
+            amp_checker_fault(
+                k, "%s:%d: a label %s: Darknet looks for all of it in an image's path", path,
+                labels->n + 1, length ? "that ends in a blank" : "that is empty");
         labels->line[labels->n++] = line;
         line = NULL;
     }
@@ -50,8 +49,10 @@ void amp_checker_labels(struct amp_checker *k, int classes, struct amp_class_lab
                           "labels file %s: has %d labels; needed: %d, as many as `classes` of the "
                           "data file says (Darknet's default is 2)",
                           path, lines, classes);
-    else
+    else {
+        amp_checker_line_ends(k, path, false);
         read_labels(k, path, classes, labels);
+    }
     if (lines > classes && k->warn)
         fprintf(k->warn,
                 "warning: labels file %s: has %d labels; the first %d count, as many as `classes` "

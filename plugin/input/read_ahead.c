@@ -43,7 +43,7 @@ static void touch(const char *path)
 static void read_line(const struct amp_read_ahead *r, char *image)
 {
     char label[AMP_LABEL_PATH_MAX], err[300];
-    image[strcspn(image, "\n")] = '\0';
+    amp_line_cut(image);
     if (!r->known || !amp_known_images_has(r->known, image)) amp_image_file_fault(image);
     bool has_label = r->dialect == AMP_DIALECT_FORK
                          ? amp_labels_find(image, label, sizeof label)

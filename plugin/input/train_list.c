@@ -95,12 +95,10 @@ void amp_list_name_hint(const char *list, const char *name, char *hint, size_t s
     const char *why = NULL;
     *hint = '\0';
     if (!length) return;
-    if (name[length - 1] == '\r') {
-        snprintf(hint, size, " (the name ends in a carriage return, as lines of Windows do: %s%s)",
-                 *list ? "sed -i 's/\\r$//' " : "tr -d '\\r' takes them away", list);
-        return;
-    }
-    if (strchr(" \t", name[length - 1]))
+    if (name[length - 1] == '\r') /* of a pipe: lists have been looked at */
+        why = "the name ends in a carriage return, as lines of Windows do: tr -d '\\r' takes them "
+              "away";
+    else if (strchr(" \t", name[length - 1]))
         why = "the name ends in a blank";
     else if (strchr(" \t", *name))
         why = "the name begins with a blank";
@@ -347,12 +345,13 @@ static bool is_folder(const char *path)
     return !stat(path, &info) && S_ISDIR(info.st_mode);
 }
 
-/* The line's last byte but the newline belongs to the name, as in Darknet. */
+/* All but the line's end belongs to the name, as in Darknet. */
 static void check_line(struct checker *k, char *line, size_t length)
 {
     size_t number = ++k->list->images;
-    if (length && line[length - 1] == '\n') line[--length] = '\0';
-    if (strlen(line) != length) {
+    bool has_nul = strlen(line) != length;
+    length = amp_line_cut(line);
+    if (has_nul) {
         name_fault(&k->faults[IMAGES], "line %zu: has a NUL byte", number);
     } else if (length >= AMP_LABEL_PATH_MAX) {
         name_fault(&k->faults[IMAGES], "line %zu: %.80s...: longer than %d bytes", number, line,

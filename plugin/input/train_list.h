@@ -1,6 +1,6 @@
 /* A training list: one image file a line, exactly as Darknet reads it. A line is the file's name to
- * its last byte: blanks or a carriage return at its end belong to the name, and an empty line names
- * a file "". Pure C. */
+ * its last byte: blanks at its end belong to the name, and an empty line names a file "". Of a line
+ * end of Windows checker.c decides. Pure C. */
 #ifndef AMP_TRAIN_LIST_H
 #define AMP_TRAIN_LIST_H
 

@@ -166,6 +166,37 @@ def check_labels(folder):
     assert "none of its 8 images has a label file" in done.stderr, done.stderr
 
 
+def to_windows(path):
+    path.write_bytes(path.read_bytes().replace(b"\r", b"").replace(b"\n", b"\r\n"))
+
+
+def check_windows(folder):
+    """Files with the line ends of Windows, in all commands that such users type; each is named once."""
+    image = (folder / "train.txt").read_text().split()[0]
+    (folder / "data").mkdir()
+    (folder / "data/coco_val_5k.list").write_text((folder / "train.txt").read_text())  # of recall
+    for name in ("toy.cfg", "toy.data", "train.txt", "toy.names", "data/coco_val_5k.list"):
+        to_windows(folder / name)
+    (folder / "results").mkdir()
+    final = "backup/toy_final.weights"
+    ends = re.compile(r"^warning: (\S*?)([^/\s]+):1: ends in a carriage return \(Windows line end\), which mixed", re.M)
+    for named, *words in ((["toy.data", "toy.names", "train.txt"], "detector", "train", *FILES, "-map"),
+                          (["toy.data", "toy.names"], "detector", "test", *FILES, final, image),
+                          (["toy.data", "toy.names", "train.txt"], "detector", "valid", *FILES, final),
+                          ([], "detector", "map", *FILES, final),
+                          (["toy.data", "coco_val_5k.list"], "detector", "recall", *FILES, final),
+                          (["toy.data", "toy.names", "train.txt"], "amp", "check", *FILES),
+                          (["toy.data", "toy.names", "train.txt"], "amp", "data", *FILES),
+                          (["toy.data", "toy.names", "train.txt"], "amp", "profile", *FILES[::-1]),
+                          (["toy.data", "toy.names", "train.txt"], "amp", "lr-find", *FILES)):
+        found = [match[1] for match in ends.findall(run(folder, *words).stderr)]
+        assert sorted(found) == sorted(named), (words, found)
+    assert sorted(path.name for path in (folder / "results").iterdir()) == ["comp4_det_test_blue.txt", "comp4_det_test_red.txt"]
+    names = subprocess.run([DARKNET, "detector", "test", *FILES, final], cwd=folder, capture_output=True, text=True,
+                           input=f"{image}\r\n")
+    assert names.returncode == 0 and f"{image}: Predicted" in names.stdout, names
+
+
 def check_stock(folder):
     """Their words do no harm, and -iou_thresh is --iou."""
     done = run(folder, "detector", "train", *FILES, "-dont_show", "-map", "-points", "11", "-mAP_epochs", "1")
@@ -206,6 +237,7 @@ def main():
         check_refusals(fork)
         check_fp32(fork)
         check_labels(toyset.make(Path(scratch) / "places", net_keys=FORK, max_batches=12))
+        check_windows(toyset.make(Path(scratch) / "windows", net_keys=FORK, max_batches=12))
         check_stock(toyset.make(Path(scratch) / "stock", net_keys=KEYS, max_batches=120))
 
 

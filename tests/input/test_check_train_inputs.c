@@ -334,20 +334,42 @@ AMP_TEST(annotations_in_other_formats)
 AMP_TEST(white_space_in_the_list_belongs_to_the_name)
 {
     start();
-    put("train.txt", "images/1.jpg\r\nimages/2.jpg \n\nimages/3.jpg");
-    check_bad("train.txt: images that cannot be read (3):\n"
-              "  line 1: images/1.jpg: No such file or directory (the name ends in a carriage "
-              "return, as lines of Windows do: sed -i 's/\\r$//' train.txt)\n"
-              "  line 2: images/2.jpg: No such file or directory (the name ends in a blank)\n"
-              "  line 3: is empty, which Darknet takes for the name of a file\n"
-              "train.txt: label files that cannot be read (2):\n"
-              "  line 1: labels/1.txt: No such file or directory (the name ends in a carriage "
-              "return, as lines of Windows do: sed -i 's/\\r$//' train.txt)\n"
-              "  line 2: labels/2.txt: No such file or directory (the name ends in a blank)");
+    put("train.txt", "images/2.jpg \n\nimages/3.jpg");
+    check_bad("train.txt: images that cannot be read (2):\n"
+              "  line 1: images/2.jpg: No such file or directory (the name ends in a blank)\n"
+              "  line 2: is empty, which Darknet takes for the name of a file\n"
+              "train.txt: label files that cannot be read (1):\n"
+              "  line 1: labels/2.txt: No such file or directory (the name ends in a blank)");
     put_image("images/2.jpg ");
     put("labels/2.txt ", "");
     put("train.txt", "images/2.jpg \nimages/3.jpg");
     check_good();
+}
+
+/* With mixed_precision=1 Darknet reads them as those of Unix. */
+AMP_TEST(line_ends_of_windows)
+{
+    start();
+    put_replaced("a.cfg", good_cfg, "mixed_precision=1", "mixed_precision=0");
+    put("two.names", "cat\r\ndog\r\n");
+    check_good();
+    CHECK_SAYS(
+        out,
+        "warning: two.names:1: ends in a carriage return (Windows line end), which Darknet takes "
+        "for a part of the name: sed -i 's/\\r$//' two.names\n");
+    put("train.txt", "images/1.jpg\r\n");
+    check_bad("train.txt:1: ends in a carriage return (Windows line end), which Darknet takes for "
+              "a part of the name: sed -i 's/\\r$//' train.txt");
+    put_replaced("a.data", good_data, "\n", "\r\n");
+    CHECK_INT(check(), -1);
+    CHECK_SAYS(err, "a.data:1: ends in a carriage return");
+    CHECK_SAYS(err, "train.txt:1: ends in a carriage return");
+    put_replaced("a.cfg", good_cfg, "[net]\n", "[net]\r\n");
+    check_good();
+    CHECK_SAYS(out, "warning: a.data:1: ends in a carriage return (Windows line end), which "
+                    "mixed_precision=1 leaves out of all lines\n");
+    CHECK_SAYS(out, "warning: train.txt:1: ends in a carriage return");
+    CHECK_SAYS(out, "warning: two.names:1: ends in a carriage return");
 }
 
 AMP_TEST(why_a_name_is_not_found)
@@ -715,13 +737,6 @@ AMP_TEST(classes_that_disagree)
     put("two.names", "cat\ndog\n\n");
     check_good();
     CHECK_STR(out, "");
-    put("two.names", "cat\r\ndog\r\n");
-    check_good();
-    CHECK_SAYS(
-        out,
-        "warning: two.names:1: ends in a carriage return (Windows line end), which Darknet takes "
-        "for a part of the name: sed -i 's/\\r$//' two.names\n");
-    put("two.names", "cat\ndog\n\n");
     check_bad_data("two.names", "absent.names",
                    "a.data:4: names=absent.names: No such file or directory");
     put_replaced("a.data", good_data, "classes=2\n", ""); /* then the cfg alone says */

@@ -109,7 +109,8 @@ CASES = (
     ("regressor", edit("t.cfg", "[net]", "[net]\nburn_in=-5"), None, (), KEYS[1:], "t.cfg:2: burn_in=-5 in [net]: allowed: at least 0"),
     ("regressor", edit("t.cfg", "[net]", "[net]\nbatch=2"), None, (), KEYS[1:], "t.cfg:3: batch=4: given twice in [net]; line 2 counts"),
     ("classifier", nan_weights, ["n.weights: its number 3 is nan", "had diverged"], ("n.weights",), KEYS[1:]),
-    ("classifier", write("labels.txt", "cat\ndog\r\n"), ["labels.txt:2: ", "carriage return"]),
+    ("classifier", write("labels.txt", "cat\ndog\r\n"), ["labels.txt:2: ", "carriage return"], (), KEYS[1:]),
+    ("classifier", write("labels.txt", "cat\ndog\r\n"), None, (), KEYS[:1], "labels.txt:2: ends in a carriage return (Windows line end), which mixed_precision=1 leaves out"),
     ("classifier", write("labels.txt", "\ndog\n"), ["labels.txt:1: ", "empty"]),
     ("classifier", write("labels.txt", "cat\n0_cat\n"), ["line 1: images/0_cat.jpg: holds two labels", "one is a part of the "
                                                          "other: take more of its images' paths"]),

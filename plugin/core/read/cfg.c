@@ -71,11 +71,12 @@ struct amp_cfg_file *amp_cfg_read_data(const char *path, char *err, size_t err_s
     return file;
 }
 
-/* Files from Windows are common. The fork drops the carriage returns. */
+/* Files from Windows are common. With mixed_precision=1 Darknet reads their lines without the
+ * carriage returns (amp_cut_line_ends); the fork always does. */
 static int check_line_ends(const struct amp_cfg_file *file, char *err, size_t err_size)
 {
     const struct amp_complaints c = {.cfg = file, .err = err, .err_size = err_size};
-    if (!file->carriage_return || file->dialect == AMP_DIALECT_FORK) return 0;
+    if (!file->carriage_return || amp_cfg_int(file->sections, "mixed_precision", 0) == 1) return 0;
     return amp_fail_line(&c, file->carriage_return, AMP_CFG_CARRIAGE_RETURN);
 }
 

@@ -125,10 +125,10 @@ static bool drop_carriage_return(char *line)
 
 static int read_line(struct reader *r, char *line, char *raw)
 {
-    bool returns = r->sectioned && drop_carriage_return(line) && drop_carriage_return(raw);
+    bool returns = drop_carriage_return(line) && drop_carriage_return(raw);
     strip(line);
     if (*line == '#' || *line == ';') return 0;
-    /* Whether they are allowed is known when the whole cfg is read (cfg.c). */
+    /* Whether they are allowed the cfg says (cfg.c, plugin/input/checker.c). */
     if (returns && !r->file->carriage_return) r->file->carriage_return = r->line;
     if (*line == '\0') return 0;
     for (const char *c = line; *c; c++)

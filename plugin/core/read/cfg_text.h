@@ -6,7 +6,7 @@
  * (split at the first =) belongs to the last one. Whatever Darknet drops, misreads or crashes on
  * without a clear word is an error here: a line without "=", without a key or without a value; a
  * line before the first section; a header without "]"; a carriage return (Darknet keeps it:
- * "[net]\r" is not "[net]"; at the end of a line cfg.c decides) or another control character; a
+ * "[net]\r" is not "[net]"; at the end of a line the cfg decides) or another control character; a
  * byte-order mark; no section at all. A file has at most AMP_CFG_MAX_BYTES.
  *
  * What keys mean, key_table.h and options.h know; files are opened by cfg.h. */

@@ -95,6 +95,15 @@ const char *amp_text_unreadable(const char *path)
     return why;
 }
 
+size_t amp_line_cut(char *line)
+{
+    size_t n = strlen(line);
+    if (n && line[n - 1] == '\n') n--;
+    if (n && line[n - 1] == '\r') n--;
+    line[n] = '\0';
+    return n;
+}
+
 /* ---- all lines ---- */
 
 void amp_lines_free(struct amp_lines *lines)

@@ -27,6 +27,10 @@ const char *amp_text_encoding(const void *begin, size_t bytes);
 /* NULL with the reason in why: amp_text_unreadable's, or that of opening it. */
 FILE *amp_text_open(const char *path, const char **why);
 
+/* Cuts off the end of a line, "\n", "\r\n" or what a last line has of it. Returns the line's new
+ * length. */
+size_t amp_line_cut(char *line);
+
 /* ---- all lines ---- */
 
 struct amp_lines {
