@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -173,6 +174,13 @@ static void check_picture(struct amp_darknet_checks *c)
     struct stat there, read;
     const char *name = picture_of(c->line), *image = amp_darknet_file(c->line, "IMAGE");
     if (!name) return;
+    const char *dot = strrchr(name, '.');
+    if (dot && !strcasecmp(dot, ".json")) /* as AlexeyAB's users type */
+        FAULT(c,
+              "-out %s: names the picture, which would be %s.jpg; no JSON is written. `detector "
+              "valid` writes the boxes of the images of valid=: texts, or with eval=coco in the "
+              "data file JSON",
+              name, name);
     snprintf(path, sizeof path, "%s.jpg", name);
     if (stat(path, &there)) return;
     if (image && !stat(image, &read) && there.st_ino == read.st_ino && there.st_dev == read.st_dev)

@@ -86,12 +86,6 @@ static void check_detector_names(struct amp_darknet_checks *c)
 {
     const char *type = amp_cfg_string(c->data, "eval", "voc");
     int classes = c->k.net ? last_layer(c)->classes : 0;
-    for (int i = 0; c->k.net && i < c->k.net->n; i++) {
-        const struct amp_layer_desc *l = &c->k.net->layers[i];
-        if (l->type == AMP_YOLO && l->classes != classes) /* Darknet makes room for these */
-            FAULT(c, "%s:%d: classes=%d, in the last layer %d; allowed: as many in all heads",
-                  c->k.cfg->path, l->line, l->classes, classes);
-    }
     check_lines(c, "names", amp_cfg_string(c->data, "names", "data/names.list"), classes,
                 "the last layer has classes");
     if (c->k.options.mixed_precision)

@@ -106,18 +106,19 @@ static int read_map_line(struct fault_log *log, const char *path, const struct a
     return 0;
 }
 
-static int read_map(struct fault_log *log, const char *path, struct amp_eval_set *set)
+static int read_map(struct fault_log *log, const struct amp_cfg_file *data,
+                    const struct amp_cfg_entry *e, struct amp_eval_set *set)
 {
     struct amp_lines lines = {0};
-    int failed = read_lines(log, "class map", path, false, &lines);
+    int failed = read_lines(log, "class map", e->value, false, &lines);
     if (!failed && lines.count != AMP_MAP_CLASSES)
-        failed = fail(log, "class map %s: %d classes, Darknet reads exactly %d", path, lines.count,
-                      AMP_MAP_CLASSES);
+        failed = fail(log, "%s:%d: map=%s: %d classes, Darknet reads exactly %d", data->path,
+                      e->line, e->value, lines.count, AMP_MAP_CLASSES);
     set->n_classes = AMP_MAP_CLASSES;
     set->map = calloc(AMP_MAP_CLASSES, sizeof *set->map);
-    if (!failed && !set->map) failed = fail(log, "class map %s: no memory", path);
+    if (!failed && !set->map) failed = fail(log, "class map %s: no memory", e->value);
     for (int i = 0; !failed && i < AMP_MAP_CLASSES; i++)
-        failed = read_map_line(log, path, &lines, i, set->n_head_classes, &set->map[i]);
+        failed = read_map_line(log, e->value, &lines, i, set->n_head_classes, &set->map[i]);
     amp_lines_free(&lines);
     return failed;
 }
@@ -130,13 +131,19 @@ static int read_data(struct fault_log *log, const struct amp_cfg_file *data,
     const struct amp_cfg_entry *names = require_key(log, data, "names", "file of class names");
     const struct amp_cfg_entry *valid = require_key(log, data, "valid", "list of images");
     const struct amp_cfg_entry *map = amp_cfg_find(&data->sections[0], "map");
+    const struct amp_cfg_entry *difficult = amp_cfg_find(&data->sections[0], "difficult");
     if (classes && read_count(log, data, classes, &set->n_head_classes) == 0)
         set->n_classes = set->n_head_classes;
     if (names && read_lines(log, "names", names->value, true, &set->names) == 0 &&
         set->n_head_classes && set->names.count != set->n_head_classes)
         fail(log, "%s:%d: classes=%d, but %s has %d names", data->path, classes->line,
              set->n_head_classes, names->value, set->names.count);
-    if (map && set->n_head_classes) read_map(log, map->value, set);
+    if (map && set->n_head_classes) read_map(log, data, map, set);
+    if (difficult)
+        fprintf(log->file,
+                "warning: %s:%d: difficult=%s: has no effect: in AlexeyAB's Darknet boxes found on "
+                "these objects are no false alarms, here they are\n",
+                data->path, difficult->line, difficult->value);
     if (valid) {
         set->valid_path = strdup(valid->value);
         if (!set->valid_path) return fail(log, "%s: no memory", data->path);

@@ -179,9 +179,9 @@ static int settle_auto(const struct request *r, struct amp_net_desc *net,
     int batch = net->batch * net->subdivisions;
     if (!(r->memory > 0)) {
         snprintf(err, err_size,
-                 "%s: subdivisions=auto: several processes need a number; --memory GIB says which "
-                 "fits",
-                 cfg->path);
+                 "%s:%d: subdivisions=auto: several processes need a number; --memory GIB says "
+                 "which fits",
+                 cfg->path, amp_cfg_line(cfg->sections, "subdivisions"));
         return -1;
     }
     if (amp_fit_subdivisions(&f, batch, bytes_of(r), &fit, err, err_size) < 0) return -1;
@@ -199,9 +199,8 @@ static int settle_share(const struct request *r, struct amp_net_desc *net,
     int passes = amp_share_subdivisions(batch, net->subdivisions, r->processes);
     if (passes && options->sync_bn &&
         amp_share_check_even(batch, passes, r->processes, possible, sizeof possible)) {
-        const struct amp_cfg_entry *e = amp_cfg_find(cfg->sections, "subdivisions");
-        snprintf(err, err_size, "%s:%d: subdivisions=%d: %s", cfg->path, e ? e->line : 0, passes,
-                 possible);
+        snprintf(err, err_size, "%s:%d: subdivisions=%d: %s", cfg->path,
+                 amp_cfg_line(cfg->sections, "subdivisions"), passes, possible);
         return -1;
     }
     if (passes) {
@@ -211,8 +210,9 @@ static int settle_share(const struct request *r, struct amp_net_desc *net,
     }
     amp_share_possible(batch, net->subdivisions, possible, sizeof possible);
     snprintf(err, err_size,
-             "%s: %d processes cannot share batch=%d with subdivisions=%d; possible: %s", cfg->path,
-             r->processes, batch, net->subdivisions, possible);
+             "%s:%d: %d processes cannot share batch=%d with subdivisions=%d; possible: %s",
+             cfg->path, amp_cfg_line(cfg->sections, "subdivisions"), r->processes, batch,
+             net->subdivisions, possible);
     return -1;
 }
 
@@ -345,7 +345,8 @@ static int print_plan(const struct request *r, struct amp_cfg_file *cfg, char *e
         amp_mixed_tell_off(cfg, "with mixed_precision=1 the plan would be:");
     amp_machine_settle_dtype(&options, r->gpu);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
-    bool fine = net && !settle_pass(r, net, cfg, &options, err, err_size) &&
+    bool fine = net && !amp_net_check_dialect(cfg, net, err, err_size) &&
+                !settle_pass(r, net, cfg, &options, err, err_size) &&
                 !look_at_weights(r, net, &found, err, err_size);
     struct amp_plan *plan =
         fine ? amp_plan_make(net, &options, amp_layers_ours(amp_machine_backend(&options, r->gpu)),

@@ -229,7 +229,7 @@ static const char *find_wrong(const char *text, enum value kind)
         char *end;
         errno = 0;
         double number = kind == NUMBER ? strtod(p, &end) : (double)strtol(p, &end, 10);
-        bool fits = kind == NUMBER ? isfinite(number) : !errno && fabs(number) <= INT_MAX;
+        bool fits = kind == NUMBER ? number >= 0 && number <= 1 : !errno && fabs(number) <= INT_MAX;
         if (end == p || !fits || (*end && (kind != WHOLES || *end != ','))) return p;
         if (!*end) return NULL;
         p = end;
@@ -239,7 +239,7 @@ static const char *find_wrong(const char *text, enum value kind)
 static void check_value(struct rest *r, const struct word *w, const char *value)
 {
     static const char *const allowed[] = {[TEXT] = "a name",
-                                          [NUMBER] = "a number",
+                                          [NUMBER] = "a number from 0 to 1",
                                           [WHOLE] = "a whole number",
                                           [WHOLES] = "whole numbers with commas between them"};
     char ending[60];

@@ -30,7 +30,7 @@ static void check_names(struct amp_checker *k, int classes)
         amp_checker_line_ends(k, e->value, true);
 }
 
-/* Every head must have so many classes; 0: as many as the first head. Returns the number. */
+/* Every head must have so many classes; 0: the data file does not say. Returns their number. */
 static int check_head_classes(struct amp_checker *k, int classes)
 {
     for (int i = 0; k->net && i < k->net->n; i++) {
@@ -38,13 +38,9 @@ static int check_head_classes(struct amp_checker *k, int classes)
         if (!amp_layer_is_head(l)) continue;
         if (!classes) classes = l->classes;
         if (l->classes != classes)
-            amp_checker_fault(k, "%s:%d: classes=%d in %s, but %s %d", k->cfg->path,
+            amp_checker_fault(k, "%s:%d: classes=%d in %s, but the data file says %d", k->cfg->path,
                               amp_cfg_line(amp_cfg_layer(k->cfg, i), "classes"), l->classes,
-                              amp_cfg_layer(k->cfg, i)->name,
-                              k->data && amp_cfg_find(&k->data->sections[0], "classes")
-                                  ? "the data file says"
-                                  : "the first head has",
-                              classes);
+                              amp_cfg_layer(k->cfg, i)->name, classes);
     }
     return classes;
 }

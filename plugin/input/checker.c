@@ -218,7 +218,9 @@ static void read_cfg(struct amp_checker *k, const char *path)
     if (!k->infers) check_log(k);
     /* At the cfg's own size; check_train_net.c tries the sizes of random=1. */
     k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
-    if (!k->net || amp_net_check_dialect(k->cfg, k->net, err, sizeof err)) amp_checker_tell(k, err);
+    bool trains = !k->infers; /* what is only tested may have keys that no training can follow */
+    if (!k->net || (trains && amp_net_check_dialect(k->cfg, k->net, err, sizeof err)))
+        amp_checker_tell(k, err);
     if (k->net && !k->infers && k->warn && !k->options.mixed_precision) warn_of_values(k);
 }
 

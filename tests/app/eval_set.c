@@ -185,7 +185,7 @@ AMP_TEST(data_file_faults)
     check_refused("set.data", "classes=2\nnames=set.names\nvalid=none\n",
                   "image list none: No such");
     check_refused("set.data", "classes=2\nnames=set.names\nvalid=set.list\nmap=set.names\n",
-                  "class map set.names: 2 classes, Darknet reads exactly 200");
+                  "set.data:4: map=set.names: 2 classes, Darknet reads exactly 200");
     check_refused("set.list", "\n\n", "image list set.list: is empty");
     check_refused("set.names", "", "names set.names: is empty");
 }

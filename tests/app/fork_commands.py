@@ -97,16 +97,22 @@ def check_detection(folder):
     assert left_out(done) == ["-dont_show", "-ext_output", "-save_labels", "-map"], done.stderr
     boxes = [re.findall(r"^(?:red|blue): \d+%", text.stdout, re.M) for text in (plain, done)]
     assert boxes[0] and boxes[0] == boxes[1], boxes
+    # As yolov4-csp.cfg is shipped, which cannot be trained there either.
+    (folder / "csp.cfg").write_text((folder / "toy.cfg").read_text().replace(FORK, FORK + "\nmosaic=1\nletter_box=1"))
+    done = run(folder, "detector", "test", "toy.data", "csp.cfg", "backup/toy_final.weights", image)
+    assert f"{image}: Predicted" in done.stdout, done.stdout
 
 
 def check_idle_numbers(folder):
     """Users write numbers behind flags; the flag counts, whatever the number. What data files say of saves is told."""
     data = folder / "toy.data"
-    data.write_text(data.read_text() + "savelast=50\nsaveweights = 500\n")
+    data.write_text(data.read_text() + "savelast=50\nsaveweights = 500\ndifficult=hard.txt\n")
     line = len(data.read_text().splitlines())
     done = run(folder, "detector", "train", "-dont_show", "1", *FILES, "backup/toy_final.weights", "-clear", "1", "-map", "0")
     assert left_out(done) == ["-dont_show 1", "1 behind -clear", "0 behind -map"], done.stderr
     assert "mAP at iteration 122" in done.stdout, done.stdout[-2000:]
+    assert done.stderr.count(f"warning: toy.data:{line}: difficult=hard.txt: has no effect: in AlexeyAB's") == 1, done.stderr
+    line -= 1
     assert done.stderr.count(f"warning: toy.data:{line - 1}: savelast=50: has no effect; amp_backup_every") == 1, done.stderr
     assert done.stderr.count(f"warning: toy.data:{line}: saveweights=500: has no effect\n") == 1, done.stderr
     # A file of that name is a file.

@@ -141,7 +141,7 @@ def check_processes(program, folder, net):
     text = run(program, folder, "several.cfg", "--processes", "3", "--memory", "1").stdout
     assert "in each of 3 processes\n" in text and "one pass of each process takes" in text, text
     done = run(program, folder, "several.cfg", "--processes", "5")
-    assert done.returncode == 1 and "several.cfg: 5 processes cannot share batch=12 with subdivisions=2; possible: 1, 2, " \
+    assert done.returncode == 1 and "several.cfg:7: 5 processes cannot share batch=12 with subdivisions=2; possible: 1, 2, " \
         "3, 4, 6, 12\n" in done.stderr, done
     (folder / "auto.cfg").write_text(net + "mixed_precision=1\nbatch=12\nsubdivisions=auto\n[conv]\n")
     done = run(program, folder, "auto.cfg", "--processes", "3")
@@ -194,6 +194,9 @@ def check_dialect(program, folder, net):
     cfg.write_text(net + "[conv]\nfilters=8\nbatch_normalize=1\nactivation=mish\n[softmax]\n")
     assert run(program, folder, cfg).stdout.splitlines()[0].endswith(
         ": activation=mish); images, loss and boxes by stock's: the net does not end in [yolo]")
+    check_fails(program, folder, net + "mixed_precision=1\nmosaic=1\nletter_box=1\n[conv]\nfilters=6\nactivation=linear\n"
+                "[yolo]\nclasses=1\nanchors=4,4\n",
+                "bad.cfg:%d: mosaic=1 in [net]: with letter_box=1 AlexeyAB's Darknet does not train" % (net.count("\n") + 2))
 
 
 def check_fails(program, folder, text, *words):

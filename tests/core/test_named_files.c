@@ -88,7 +88,9 @@ AMP_TEST(a_path_that_does_not_fit_is_not_found)
 
 AMP_TEST(every_file_of_a_cfg_is_looked_up)
 {
-    static const char text[] = "[net]\n[softmax]\ntree=a.tree\n[yolo]\nmap=a.map\n";
+    /* The last two are keys that nobody reads there. */
+    static const char text[] = "[net]\n[softmax]\ntree=a.tree\n[yolo]\nmap=a.map\n[conv]\nmap=b\n"
+                               "[yolo]\ntree=c\n";
     make_folders();
     struct amp_cfg_file *cfg = amp_cfg_parse(cfg_path, text, sizeof text - 1, err, sizeof err);
     REQUIRE(cfg);

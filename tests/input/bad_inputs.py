@@ -255,7 +255,8 @@ def check_words(program, good, folder):
     after, refused = ["toy.weights"], [
         (["-mapp"], 'unknown word "-mapp"; did you mean -map?\n'),
         (["-chrat", "c.svg"], "did you mean -chart?\n"),
-        (["-map", "-thresh", "abc"], "-thresh abc: allowed: a number\n"),
+        (["-map", "-thresh", "abc"], "-thresh abc: allowed: a number from 0 to 1\n"),
+        (["-map", "-thresh", "1.5"], "-thresh 1.5: allowed: a number from 0 to 1\n"),
         (["-i", "0", "-thresh"], "no value after -thresh\n"),  # Darknet crashes
         (["-map", "-thresh"], "no value after -thresh\n"),
     ]
@@ -267,8 +268,9 @@ def check_words(program, good, folder):
         (["-clear", "-clear"], "-clear is given twice"),
     ]
     values = [
-        (["-thresh", "abc"], "-thresh abc: allowed: a number", "Darknet reads 0"),
-        (["-thresh", "nan"], "-thresh nan: allowed: a number", "Darknet reads nan"),
+        (["-thresh", "abc"], "-thresh abc: allowed: a number from 0 to 1", "Darknet reads 0"),
+        (["-thresh", "nan"], "-thresh nan: allowed: a number from 0 to 1", "Darknet reads nan"),
+        (["-hier", "-.5"], "-hier -.5: allowed: a number from 0 to 1", "Darknet reads -0.5"),
         (["-i", "x"], "-i x: allowed: a whole number", "Darknet reads 0"),
         (["-w", "2.5"], "-w 2.5: allowed: a whole number", "Darknet reads 2"),
         (["-gpus", "0,a"], "-gpus 0,a: allowed: whole numbers with commas between them", "Darknet reads 0"),

@@ -158,6 +158,21 @@ void amp_loss_desc_free(struct amp_loss_desc *l)
 
 /* ---- heads ---- */
 
+/* Darknet loads truths for the last head, and makes room for its classes in all detections. */
+static int check_classes(struct describer *d, const struct amp_layer_desc *l)
+{
+    for (int i = 0; i < d->index; i++) {
+        const struct amp_layer_desc *other = &d->net->layers[i];
+        if (!amp_layer_is_head(other) || other->classes == l->classes) continue;
+        return amp_fail_line(&d->complaints, amp_cfg_line(d->section, "classes"),
+                             "classes=%d in %s; allowed: as many in all heads, and %s of line %d "
+                             "has %d",
+                             l->classes, d->section->name, other->type_name, other->line,
+                             other->classes);
+    }
+    return 0;
+}
+
 int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
 {
     l->classes = amp_desc_int(d, "classes");
@@ -172,6 +187,8 @@ int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
             "%s: num=%d, classes=%d, coords=%d; allowed: num 1 to %d, the others not below "
             "0",
             d->section->name, l->num, l->classes, l->coords, MAX_ANCHORS);
+    /* Not strict: what Darknet itself trains, which fits where labels stay below all of them. */
+    if (d->strict && amp_layer_is_head(l) && check_classes(d, l)) return -1;
     /* In 64 bits: classes and boxes multiply. */
     int64_t per_cell = 0, cells = (int64_t)l->w * l->h;
     if (l->type == AMP_YOLO) {

@@ -27,7 +27,7 @@ int amp_desc_activation(struct describer *d, struct amp_layer_desc *l)
             &d->complaints, amp_cfg_line(d->section, "activation"),
             "activation=%s: this Darknet does not know it and would train ReLU instead; allowed: "
             "logistic, relu, relie, linear, ramp, tanh, plse, leaky, elu, loggy, stair, hardtan, "
-            "lhtan, selu%s%s%s%s",
+            "lhtan, selu, with mixed_precision=1 also mish and swish%s%s%s%s",
             e ? e->written : name, amp_cfg_remark_hint(name), nearest ? "; did you mean " : "",
             nearest ? nearest : "", nearest ? "?" : "");
     l->activation = AMPK_RELU;

@@ -30,7 +30,7 @@ bool amp_activation_from_name(const char *name, enum amp_dialect dialect,
 
 const char *amp_activation_nearest_name(const char *name)
 {
-    return amp_nearest_word(name, activation_names, AMPK_STOCK_ACTIVATIONS);
+    return amp_nearest_word(name, activation_names, AMPK_ACTIVATIONS);
 }
 
 bool amp_layer_is_matrix(const struct amp_layer_desc *l)

@@ -36,7 +36,7 @@ struct keys_check {
     const char *const *own; /* the plugin's keys under [net] */
     size_t n_own;
     bool fork; /* the cfg's dialect */
-    struct findings foreign, ignored;
+    struct findings foreign, ignored, words;
     int misspelt; /* keys of the fork's cfgs */
 };
 
@@ -50,18 +50,25 @@ __attribute__((format(printf, 2, 3))) static void append(struct findings *f, con
     va_end(args);
 }
 
+/* A cfg repeats keys in many sections of one type: only the first of each is named. */
+static bool is_new(struct findings *f, const struct amp_cfg_section *s,
+                   const struct amp_cfg_entry *e)
+{
+    for (int i = 0; i < f->n; i++)
+        if (!strcmp(f->found[i].key, e->key) && !strcmp(f->found[i].section, s->name)) return false;
+    /* A cfg with so many unknown keys is no cfg; its first ones are enough. */
+    if (f->n == MOST_FOUND) return false;
+    f->found[f->n].section = s->name;
+    f->found[f->n].key = e->key;
+    f->n++;
+    return true;
+}
+
 static void add_finding(const struct keys_check *k, struct findings *f,
                         const struct amp_cfg_section *s, const struct amp_cfg_entry *e,
                         const char *meaning)
 {
-    /* A cfg repeats keys in many sections of one type: only the first of each is named. */
-    for (int i = 0; i < f->n; i++)
-        if (!strcmp(f->found[i].key, e->key) && !strcmp(f->found[i].section, s->name)) return;
-    /* A cfg with so many unknown keys is no cfg; its first ones are enough. */
-    if (f->n == MOST_FOUND) return;
-    f->found[f->n].section = s->name;
-    f->found[f->n].key = e->key;
-    f->n++;
+    if (!is_new(f, s, e)) return;
     if (f->n == 1)
         append(f, "%s:%d: %.60s=%.60s in %.60s: %s", k->complaints->cfg->path, e->line, e->key,
                e->written, s->name, meaning);
@@ -185,6 +192,25 @@ static int refuse(const struct keys_check *k, const struct amp_cfg_section *s,
                          row->lost);
 }
 
+/* Of a few words. */
+static void note_word(struct keys_check *k, const struct amp_cfg_section *s,
+                      const struct amp_cfg_entry *e, const struct amp_key_row *row)
+{
+    char known[200] = "";
+    if (!is_new(&k->words, s, e)) return;
+    for (int i = 0; row->words[i]; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s",
+                 !i                  ? ""
+                 : row->words[i + 1] ? ", "
+                                     : " and ",
+                 row->words[i]);
+    }
+    amp_note_value(k->complaints, s, e,
+                   "AlexeyAB's Darknet does not know this word and takes another; it knows %s",
+                   known);
+}
+
 static int check_fork_key(struct keys_check *k, const struct amp_cfg_section *s,
                           const struct amp_cfg_entry *e, enum amp_layer_type section)
 {
@@ -197,8 +223,7 @@ static int check_fork_key(struct keys_check *k, const struct amp_cfg_section *s,
     if (!asks(row, s, e)) return 0;
     if (row->use == AMP_KEY_REFUSED) return refuse(k, s, e, row);
     if (!amp_key_is_stocks(row) && row->words && amp_key_word(row, e->value) < 0)
-        add_finding(k, &k->ignored, s, e,
-                    "AlexeyAB's Darknet does not know this word and takes another");
+        note_word(k, s, e, row);
     if (row->use == AMP_KEY_IGNORED)
         add_finding(k, &k->ignored, s, e, "has no effect by AlexeyAB's rules");
     return 0;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "key_table.h"
 #include "lines.h"
 
 #define DARKNET_NAME_MAX 255 /* longest name of a class that Darknet has room for */
@@ -40,8 +41,10 @@ static const struct amp_cfg_entry *find_missing(const struct amp_cfg_file *cfg, 
     char found[4096];
     for (int i = 0; i < cfg->n_sections; i++)
         for (int k = 0; k < 2; k++) {
-            const struct amp_cfg_entry *e = amp_cfg_find(&cfg->sections[i], keys[k]);
-            if (!e) continue;
+            const struct amp_cfg_section *s = &cfg->sections[i];
+            const struct amp_cfg_entry *e = amp_cfg_find(s, keys[k]);
+            /* Elsewhere nobody reads it, which is noted (cfg_keys.c). */
+            if (!e || !amp_key_find(keys[k], amp_cfg_section_type(cfg, s))) continue;
             if (here ? access(e->value, R_OK)
                      : amp_named_file_find(cfg->path, e->value, found, sizeof found))
                 return e;
