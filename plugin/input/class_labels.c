@@ -35,12 +35,22 @@ static void read_labels(struct amp_checker *k, const char *path, int classes,
     if (file) fclose(file);
 }
 
+/* Darknet's validators count an image as right whose class is among that many. */
+static void note_top(const struct amp_checker *k, int classes)
+{
+    const struct amp_cfg_entry *e = amp_cfg_find(&k->data->sections[0], "top");
+    if (e && atoi(e->value) >= classes && k->warn)
+        fprintf(k->warn, "warning: %s:%d: top=%s of %d classes: every image counts as right\n",
+                k->data->path, e->line, e->value, classes);
+}
+
 /* Darknet reads as many labels as there are classes, whether they are there or not. */
 void amp_checker_labels(struct amp_checker *k, int classes, struct amp_class_labels *labels)
 {
     const char *path = amp_cfg_string(&k->data->sections[0], "labels", "data/labels.list");
     const char *why;
     int lines = amp_checker_count_lines(path, &why);
+    note_top(k, classes);
     if (lines < 0)
         amp_checker_fault(k, "labels file %s: %s%s", path, why,
                           amp_checker_explain(k->data, "labels"));

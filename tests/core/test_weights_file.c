@@ -179,6 +179,12 @@ AMP_TEST(messages)
     describe(text);
     write_counting(0, 2, 8, 0, 8 + 6 + 1);
     check_rejected("4 bytes are left over after the last layer; it belongs to another network");
+    write_counting(0, 1, 4, 0, 8 + 6 + 1);
+    check_rejected("4 bytes are left over after the last layer: its header says a version before "
+                   "0.2, of which it has 16 bytes, but it has 20, as from 0.2 on: what wrote it "
+                   "must say 0.2; else it belongs to another network");
+    write_counting(0, 1, 4, 0, 8 + 6 + 2);
+    check_rejected("8 bytes are left over after the last layer; it belongs to another network");
     write_counting(0, 2, 8, 0, 7);
     check_rejected("ends inside layer 0 (convolutional), with 20 of the 24 bytes of its weights; "
                    "it is cut off, or belongs to another network");

@@ -111,6 +111,7 @@ CASES = (
     ("classifier", nan_weights, ["n.weights: its number 3 is nan", "had diverged"], ("n.weights",), KEYS[1:]),
     ("classifier", write("labels.txt", "cat\ndog\r\n"), ["labels.txt:2: ", "carriage return"], (), KEYS[1:]),
     ("classifier", write("labels.txt", "cat\ndog\r\n"), None, (), KEYS[:1], "labels.txt:2: ends in a carriage return (Windows line end), which mixed_precision=1 leaves out"),
+    ("classifier", edit("t.data", "classes=2", "classes=2\ntop=3"), None, (), KEYS[1:], "warning: t.data:2: top=3 of 2 classes: every image counts as right"),
     ("classifier", write("labels.txt", "\ndog\n"), ["labels.txt:1: ", "empty"]),
     ("classifier", write("labels.txt", "cat\n0_cat\n"), ["line 1: images/0_cat.jpg: holds two labels", "one is a part of the "
                                                          "other: take more of its images' paths"]),

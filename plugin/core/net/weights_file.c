@@ -145,6 +145,7 @@ struct checker {
     const char *path;
     struct amp_weights_info *info;
     uint64_t left; /* bytes not yet taken by a tensor */
+    bool narrow;   /* its version has a header of 16 bytes, in place of 20 */
     char *err;
     size_t err_size;
 };
@@ -196,6 +197,7 @@ static int read_header(struct checker *k, FILE *file)
     if (read != 1) return fail(k, "ends inside its header");
     /* Darknet converts a 32-bit count like this, sign included. */
     if (!wide) k->info->seen = (uint64_t)(int64_t)seen32;
+    k->narrow = major * 10 + minor < 2;
     k->left = (uint64_t)info.st_size - sizeof version - (wide ? 8 : 4);
     return 0;
 }
@@ -243,6 +245,11 @@ static int check_layers(struct checker *k, const struct amp_net_desc *net)
         k->info->layers_found += found;
         if (!found && k->info->first_absent < 0) k->info->first_absent = i;
     }
+    if (k->left == 4 && k->narrow)
+        return fail(k,
+                    "4 bytes are left over after the last layer: its header says a version before "
+                    "0.2, of which it has 16 bytes, but it has 20, as from 0.2 on: what wrote it "
+                    "must say 0.2; else it belongs to another network");
     /* Too many bytes are as wrong as too few: the file is of another network, and all of its
      * numbers would land in wrong places. */
     if (k->left)
