@@ -345,8 +345,10 @@ static int print_plan(const struct request *r, struct amp_cfg_file *cfg, char *e
         amp_mixed_tell_off(cfg, "with mixed_precision=1 the plan would be:");
     amp_machine_settle_dtype(&options, r->gpu);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
-    bool fine = net && !amp_net_check_dialect(cfg, net, err, err_size) &&
-                !settle_pass(r, net, cfg, &options, err, err_size) &&
+    char why[600];
+    if (net && amp_net_check_dialect(cfg, net, why, sizeof why)) /* it may be trained already */
+        fprintf(stderr, "warning: training refuses this cfg: %s\n", why);
+    bool fine = net && !settle_pass(r, net, cfg, &options, err, err_size) &&
                 !look_at_weights(r, net, &found, err, err_size);
     struct amp_plan *plan =
         fine ? amp_plan_make(net, &options, amp_layers_ours(amp_machine_backend(&options, r->gpu)),
