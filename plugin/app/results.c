@@ -14,10 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-FILE *__real_fopen(const char *path, const char *mode);
+/* Visible: under ASan the linker wants them so, since its library has an fopen of its own. */
+#pragma GCC visibility push(default)
 FILE *__wrap_fopen(const char *path, const char *mode);
-int __real_fclose(FILE *);
 int __wrap_fclose(FILE *);
+#pragma GCC visibility pop
+FILE *__real_fopen(const char *path, const char *mode);
+int __real_fclose(FILE *);
 
 struct result {
     struct result *next;

@@ -18,6 +18,7 @@ struct verification {
     const struct ampk_tc_plan *plan;
     struct ampk_tc_trials *trials;
     void *other; /* a second result, and behind it the two words of ampk_conv_compare */
+    char key[AMPK_TC_CHOICE_KEY]; /* of what runs: a fault keeps it */
 };
 
 /* ---- infinities ----
@@ -100,12 +101,11 @@ bool ampk_tc_carries_infinity(struct ampk_tc_bench *b, const struct ampk_tc_prob
 static bool set_up(struct verification *v, const struct ampk_tc_trial *trial,
                    struct ampk_tc_engine *engine)
 {
-    char key[AMPK_TC_CHOICE_KEY];
     struct ampk_tc_bench *b = v->bench;
     if (!ampk_tc_set_choice(b->tc, &v->plan->problem, engine, trial->choice, b->workspace_bytes))
         return false;
-    ampk_tc_name_choice(v->plan, trial->choice, key);
-    ampk_tc_bench_blame(b, engine, key);
+    ampk_tc_name_choice(v->plan, trial->choice, v->key);
+    ampk_tc_bench_blame(b, engine, v->key);
     return true;
 }
 
@@ -250,7 +250,7 @@ static void keep(struct verification *v, const struct ampk_tc_trial *taken)
 void ampk_tc_take_right(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
                         struct ampk_tc_trials *trials)
 {
-    struct verification v = {b, plan, trials, NULL};
+    struct verification v = {.bench = b, .plan = plan, .trials = trials};
     struct ampk_tc_trial *first = fastest(&v, NULL, NULL);
     if (first) v.other = ampk_rt_alloc(words_at(b) + 2 * sizeof(uint32_t));
     if (first && !v.other && !b->tc->said_unverified) {
