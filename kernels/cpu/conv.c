@@ -2,7 +2,8 @@
  * FP32. Tensors keep the type that they are stored in. With compute type BF16 and AVX512-BF16 it
  * multiplies BF16: rows that are stored as BF16 are then read where they lie.
  * Of 3 x 3 taps winograd.c computes what is multiplied in FP32, and from some size of the image on
- * also what would be multiplied in BF16: with a quarter of the products FP32 is faster then.
+ * also what would be multiplied in BF16: with a quarter of the products FP32 is faster then. Other
+ * weight gradients of BF16 are conv_pairs.c's.
  *
  * A pass runs tasks (conv_create.c): each casts its operands, multiplies, and the result is rounded
  * to storage on its way out, together with batch-norm's sums or bias and activation.
@@ -27,41 +28,10 @@ static struct lane lane_at(char *memory, const struct ampk_conv *conv, size_t x_
     return (struct lane){x, y, y + ampk_whole_lines(y_bytes)};
 }
 
-/* Some channels of some rows of an image: rows [first, first+rows), of which t need not have all.
- */
-struct operand {
-    const struct ampk_tensor *t;
-    size_t image;
-    int first, rows, channel, channels;
-    int padded; /* channels that oneDNN reads */
-};
-
 static bool is_stored_so(const struct ampk_conv *conv, const struct operand *o)
 {
     return conv->bf16 && o->t->dtype == AMPK_BF16 && o->channels == o->t->c &&
            o->padded == o->t->c && o->first >= 0 && o->first + o->rows <= o->t->h;
-}
-
-/* Casts rows for oneDNN; 0 where t has no such row. */
-static void load_rows(struct ampk_context *ctx, const struct ampk_conv *conv,
-                      const struct operand *o, void *dst)
-{
-    const struct ampk_tensor *t = o->t;
-    int begin = ampk_smaller(ampk_larger(o->first, 0), o->first + o->rows);
-    int end = ampk_larger(ampk_smaller(o->first + o->rows, t->h), begin);
-    size_t row = (size_t)t->w * o->padded * ampk_operand_bytes(conv);
-    size_t above = (size_t)(begin - o->first), inside = (size_t)(end - begin);
-    size_t below = (size_t)(o->first + o->rows - end);
-    char *to = (char *)dst + above * row;
-    const void *from = ampk_at(t, o->image, (size_t)begin * t->w * t->c + o->channel);
-    memset(dst, 0, above * row);
-    if (inside && conv->bf16)
-        ctx->isa->rows.load_bf16((uint16_t *)to, (size_t)o->padded, from, t->dtype, inside * t->w,
-                                 (size_t)o->channels, (size_t)t->c);
-    else if (inside)
-        ctx->isa->rows.load((float *)to, from, t->dtype, inside * t->w, (size_t)o->channels,
-                            (size_t)t->c, conv->shape.compute);
-    memset(to + inside * row, 0, below * row);
 }
 
 /* Rows as oneDNN reads them: where they are, if they are stored so, else cast into memory. */
@@ -69,7 +39,7 @@ static void *take_rows(struct ampk_context *ctx, const struct ampk_conv *conv,
                        const struct operand *o, void *memory)
 {
     if (is_stored_so(conv, o)) return ampk_at(o->t, o->image, (size_t)o->first * o->t->w * o->t->c);
-    load_rows(ctx, conv, o, memory);
+    ampk_conv_load_rows(ctx, conv, o, memory);
     return memory;
 }
 
@@ -246,8 +216,8 @@ static struct lane take_unit(struct ampk_context *ctx, const struct ampk_conv *c
     if (in_place)
         return (struct lane){take_rows(ctx, conv, &read_x, lane->x),
                              take_rows(ctx, conv, &read_dy, lane->y), lane->scratch};
-    load_rows(ctx, conv, &read_x, lane->x);
-    load_rows(ctx, conv, &read_dy, lane->y);
+    ampk_conv_load_rows(ctx, conv, &read_x, lane->x);
+    ampk_conv_load_rows(ctx, conv, &read_dy, lane->y);
     return *lane;
 }
 
@@ -288,8 +258,7 @@ static void multiply_tiles(struct ampk_context *ctx, const struct ampk_conv *con
         add = true;
         filled = 0;
     }
-    conv->winograd->take_gradient(sums, channels, filters,
-                                  g->sums + task * ampk_winograd_tile(conv));
+    conv->winograd->take_gradient(sums, channels, filters, g->sums + task * ampk_conv_tile(conv));
 }
 
 static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
@@ -297,6 +266,10 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
                           char *memory)
 {
     const struct gradient *g = &conv->gradient;
+    if (conv->pairs) {
+        ampk_pairs_task(ctx, conv, x, dy, task, memory + omp_get_thread_num() * conv->lane_bytes);
+        return;
+    }
     size_t x_row = (size_t)ampk_conv_slice_channels(conv) / g->slices_c * x->w;
     size_t y_row = (size_t)conv->filters / g->slices_k * dy->w;
     size_t x_bytes = ampk_operand_bytes(conv) * x_row * g->bands.in_rows;

@@ -1,6 +1,6 @@
 /* A convolution of the CPU backend. conv_create.c cuts its work and makes it, conv.c runs its
  * passes, conv_weights.c takes its weights in and gives its weight gradient out; conv_winograd.c
- * does the first two where oneDNN does not multiply. */
+ * does the first two where oneDNN does not multiply, conv_pairs.c the weight gradient of BF16. */
 #ifndef AMPK_CPU_CONV_H
 #define AMPK_CPU_CONV_H
 
@@ -35,13 +35,13 @@ struct pass {
 struct gradient {
     struct bands bands; /* of dy; the other tensor is x */
     int slices_k, slices_c;
-    int units, groups; /* units in a task, groups of so many */
+    int units, groups; /* units in a task, groups of so many; of pairs: two at a time */
     int chunk;         /* units that Winograd multiplies at once; oneDNN all of a task */
     struct ampk_dnnl_plan *plan;
     struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups] */
-    float *sums;                        /* Winograd's instead: the same of [filters][channels][9] */
-    bool added;                         /* to the first of each tile, which is then its gradient */
-    uint32_t amax;                      /* of that */
+    float *sums;   /* of winograd.c and of pairs instead: the same of [filters][channels][taps] */
+    bool added;    /* to the first of each tile, which is then its gradient */
+    uint32_t amax; /* of that */
 };
 
 struct ampk_conv {
@@ -53,6 +53,7 @@ struct ampk_conv {
     struct gradient gradient;             /* no plan if forward_only */
     bool bf16;                            /* oneDNN multiplies BF16: what it reads is not FP32 */
     const struct ampk_winograd *winograd; /* NULL: oneDNN */
+    const struct ampk_pairs *pairs;       /* of the weight gradient, instead of oneDNN, or NULL */
     size_t lane_bytes;                    /* a thread's memory: operands and scratch memory */
 };
 
@@ -103,6 +104,30 @@ static inline size_t ampk_conv_sums_bytes(const struct ampk_conv *conv)
     return units * 2 * ampk_conv_result(&conv->shape).c * sizeof(float);
 }
 
+/* ---- conv_operand.c ---- */
+
+/* Some channels of some rows of an image: rows [first, first+rows), of which t need not have all.
+ */
+struct operand {
+    const struct ampk_tensor *t;
+    size_t image;
+    int first, rows, channel, channels;
+    int padded; /* channels that are multiplied */
+};
+
+/* Casts rows to be multiplied; 0 where t has no such row. */
+void ampk_conv_load_rows(struct ampk_context *, const struct ampk_conv *, const struct operand *,
+                         void *dst);
+
+/* ---- conv_pairs.c ---- */
+
+/* Of a convolution that multiplies BF16; NULL: its weight gradient is oneDNN's. */
+const struct ampk_pairs *ampk_pairs_for(const struct ampk_conv_shape *, const struct ampk_isa *);
+/* Bytes of a thread's memory. */
+size_t ampk_pairs_lane_bytes(const struct ampk_conv *);
+void ampk_pairs_task(struct ampk_context *, const struct ampk_conv *, const struct ampk_tensor *x,
+                     const struct ampk_tensor *dy, int task, void *memory);
+
 /* ---- conv_winograd.c ---- */
 
 /* bf16: oneDNN would multiply BF16 instead, in half the time that FP32 takes it. */
@@ -125,8 +150,8 @@ void ampk_winograd_pack(struct ampk_conv *, const float *rounded);
 
 /* ---- conv_weights.c ---- */
 
-/* Floats of a task's partial gradient. */
-static inline size_t ampk_winograd_tile(const struct ampk_conv *conv)
+/* Floats of a task's partial gradient that oneDNN has no part in. */
+static inline size_t ampk_conv_tile(const struct ampk_conv *conv)
 {
     return ampk_conv_weight_count(&conv->shape) / conv->gradient.slices_k / conv->gradient.slices_c;
 }

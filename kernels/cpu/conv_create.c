@@ -11,8 +11,8 @@
  * each reads and writes channels of its own.
  *
  * The weight gradient is sliced both ways, into tiles of filters times channels, so that a tile
- * stays in the cache too. A task takes several units in one call; conv_weights.c then adds the
- * partial gradients of a tile in order.
+ * stays in the cache too. A task takes several units in one call, or of BF16 two at a time
+ * (conv_pairs.c); conv_weights.c then adds the partial gradients of a tile in order.
  */
 #include "conv.h"
 
@@ -218,26 +218,57 @@ static bool create_passes(struct ampk_context *ctx, struct ampk_conv *conv, char
             create_pass(ctx, conv, &conv->to_x, &to_x, err, err_size));
 }
 
+/* Padding is part of the operand. The last group may have fewer pairs of units. */
+static void group_pairs(const struct ampk_conv_shape *s, struct gradient *g)
+{
+    struct bands *b = &g->bands;
+    *b = (struct bands){.count = b->count,
+                        .rows = b->rows,
+                        .in_rows = (b->rows - 1) * s->stride + s->kh,
+                        .in_step = b->rows * s->stride,
+                        .in_offset = s->pad};
+    int all = divide_up(s->n * g->bands.count, 2), tiles = g->slices_k * g->slices_c;
+    int at_least = (int)(ampk_conv_weight_count(s) * sizeof(float) * all / PARTIAL_BYTES);
+    int units = ampk_larger(all * tiles / GRADIENT_TASKS, at_least);
+    g->units = ampk_smaller(ampk_larger(units, 1), all);
+    g->groups = divide_up(all, g->units);
+}
+
 /* How the weight gradient is cut. */
 static void cut_gradient(struct ampk_conv *conv)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
     /* oneDNN transposes both operands of a tile of BF16, so larger ones are faster. */
-    int slice = conv->bf16 ? 2 * SLICE : SLICE;
+    int slice = conv->bf16 && !conv->pairs ? 2 * SLICE : SLICE;
     g->slices_k = slice_count(conv, s->k, slice);
     g->slices_c = conv->apart ? 1 : slice_count(conv, s->c, slice);
     int tiles = g->slices_k * g->slices_c;
     size_t filters = (size_t)conv->filters / g->slices_k;
     size_t channels = (size_t)ampk_conv_slice_channels(conv) / g->slices_c;
     size_t x_row = channels * s->w, y_row = filters * conv->ow;
-    size_t read = ampk_operand_bytes(conv), bytes = read * (x_row * s->h + y_row * conv->oh);
+    size_t read = conv->pairs ? sizeof(uint32_t) : ampk_operand_bytes(conv);
+    size_t bytes = read * (x_row * s->h + y_row * conv->oh);
     g->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, tiles, bytes));
+    if (conv->pairs) {
+        group_pairs(s, g);
+        return;
+    }
     size_t unit_bytes = read * (x_row * g->bands.in_rows + y_row * g->bands.rows);
     int all = s->n * g->bands.count;
     g->units =
         task_units(all, tiles, unit_bytes, sizeof(float) * ampk_cpu_conv_padded_weights(conv));
     g->groups = all / g->units;
+}
+
+static bool create_pairs(struct ampk_conv *conv, char *err, size_t err_size)
+{
+    struct gradient *g = &conv->gradient;
+    size_t lane = ampk_pairs_lane_bytes(conv);
+    if (lane > conv->lane_bytes) conv->lane_bytes = lane;
+    g->sums = ampk_aligned_memory(ampk_conv_weight_count(&conv->shape) * g->groups * sizeof(float));
+    if (!g->sums) snprintf(err, err_size, AMPK_NO_MEMORY ": weight gradient of a convolution");
+    return g->sums != NULL;
 }
 
 static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
@@ -246,6 +277,7 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
     cut_gradient(conv);
+    if (conv->pairs) return create_pairs(conv, err, err_size);
     size_t filters = (size_t)conv->filters / g->slices_k;
     size_t channels = (size_t)ampk_conv_slice_channels(conv) / g->slices_c;
     size_t read = ampk_operand_bytes(conv);
@@ -316,6 +348,7 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, const struct a
     return (struct ampk_conv){.shape = *s,
                               .bf16 = bf16,
                               .winograd = winograd,
+                              .pairs = bf16 ? ampk_pairs_for(s, isa) : NULL,
                               .filters = bf16 ? divide_up(s->k, BF16_BLOCK) * BF16_BLOCK : s->k,
                               .apart = s->groups > 1 && s->h == 1 && s->kh == 1 && s->pad == 0,
                               .oh = ampk_conv_out(s, s->h, s->kh),
@@ -364,5 +397,6 @@ void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
     ampk_dnnl_plan_destroy(conv->to_x.plan);
     ampk_dnnl_plan_destroy(g->plan);
     ampk_winograd_destroy(conv);
+    free(conv->gradient.sums);
     free(conv);
 }

@@ -140,8 +140,8 @@ static float *partial(const struct ampk_conv *conv, int tile, int group, size_t 
 {
     const struct gradient *g = &conv->gradient;
     size_t task = (size_t)tile * g->groups + group;
-    if (!conv->winograd) return ampk_dnnl_weights_values(g->partial[task], count);
-    *count = ampk_winograd_tile(conv);
+    if (!g->sums) return ampk_dnnl_weights_values(g->partial[task], count);
+    *count = ampk_conv_tile(conv);
     return g->sums + task * *count;
 }
 
@@ -167,7 +167,7 @@ static void take_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile
     size_t first = (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
     const float *from = plain + first;
     size_t step = filter;
-    if (conv->winograd) {
+    if (g->sums) {
         from = partial(conv, tile, 0, &count);
         step = run;
     } else {

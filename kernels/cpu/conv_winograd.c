@@ -244,7 +244,6 @@ void ampk_winograd_destroy(struct ampk_conv *conv)
 {
     free(conv->to_y.panels);
     free(conv->to_x.panels);
-    free(conv->gradient.sums);
 }
 
 size_t ampk_winograd_bytes(const struct ampk_conv_shape *s)

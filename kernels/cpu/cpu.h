@@ -120,6 +120,33 @@ struct ampk_winograd {
     void (*take_gradient)(const float *sums, size_t channels, size_t filters, float *gradient);
 };
 
+enum {
+    AMPK_PAIR_CHANNELS = 32, /* of a panel: x[pixels][32], pairs of BF16 */
+    AMPK_PAIR_FILTERS = 8,   /* dy[pixels][8] */
+};
+
+/* Some rows of pairs, all of one length. */
+struct ampk_pair_rows {
+    size_t rows, pixels;
+    size_t dy_row, x_row, x_step; /* words from row to row, and of x from pixel to pixel */
+};
+
+/* Rows of BF16 side by side. One that is NULL counts as zeros. */
+struct ampk_pair_source {
+    const uint16_t *low, *high;
+    size_t pixels, values, stride; /* values of a pixel; from pixel to pixel */
+};
+
+/* gradient_avx512.c, for conv_pairs.c. */
+struct ampk_pairs {
+    /* Into panels, which are panel_step words apart. */
+    void (*of_channels)(const struct ampk_pair_source *, size_t panel_step, uint32_t *panels);
+    void (*of_filters)(const struct ampk_pair_source *, size_t panel_step, uint32_t *panels);
+    /* out[8][channels] (+)= the sums over pixels of dy * x; channels: 16, or 32 and more. */
+    void (*multiply)(const struct ampk_pair_rows *, const uint32_t *dy, const uint32_t *x,
+                     size_t channels, float *out, size_t out_row, bool add);
+};
+
 struct ampk_dnnl_lines;
 
 struct ampk_isa;
@@ -137,12 +164,14 @@ struct ampk_isa {
      * nothing multiplies BF16. */
     void (*put_lines)(const struct ampk_weight_block *, const struct ampk_dnnl_lines *, int filter,
                       int channel, uint16_t *values);
+    const struct ampk_pairs *pairs; /* the same */
 };
 
 extern const struct ampk_isa ampk_isa_base;
 #ifdef __x86_64__
 extern const struct ampk_isa ampk_isa_avx2, ampk_isa_avx512;
 extern __typeof__(*ampk_isa_base.put_lines) ampk_avx512_put_lines;
+extern const struct ampk_pairs ampk_avx512_pairs;
 extern const struct ampk_winograd ampk_cpu_winograd_avx2, ampk_cpu_winograd_avx512;
 #endif
 
