@@ -22,9 +22,16 @@ static bool has_amx_bf16(void)
 #endif
 }
 
+enum {
+    FEWEST_PIXELS = 32,  /* the sums are loaded and stored for each two images */
+    FEWEST_OF_TAPS = 128 /* those of several taps are turned too */
+};
+
 const struct ampk_pairs *ampk_pairs_for(const struct ampk_conv_shape *s, const struct ampk_isa *isa)
 {
-    return s->groups == 1 && !has_amx_bf16() ? isa->pairs : NULL;
+    int pixels = ampk_conv_out(s, s->h, s->kh) * ampk_conv_out(s, s->w, s->kw);
+    bool pays = pixels >= (s->kh * s->kw == 1 ? FEWEST_PIXELS : FEWEST_OF_TAPS);
+    return s->groups == 1 && pays && !has_amx_bf16() ? isa->pairs : NULL;
 }
 
 /* ---- sizes ---- */
