@@ -28,8 +28,10 @@ struct pass {
     int units;   /* in a task, one after the other */
     int parts;   /* of a slice, which are stored one after the other */
     struct ampk_dnnl_plan *plan; /* one unit, one slice */
-    struct ampk_dnnl_weights **weights;
-    float *panels; /* Winograd's instead: [written / PANEL][read][9][PANEL] */
+    struct ampk_dnnl_weights **slice;
+    size_t slice_bytes; /* of its packed weights; Winograd's are panels: [read][9][PANEL] each */
+    /* Packed weights of all slices. NULL: every run of the pass packs them anew. */
+    char *weights;
 };
 
 struct gradient {
@@ -38,10 +40,11 @@ struct gradient {
     int units, groups; /* units in a task, groups of so many */
     int chunk;         /* units that Winograd multiplies at once; oneDNN all of a task */
     struct ampk_dnnl_plan *plan;
-    struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups] */
-    float *sums;                        /* Winograd's instead: the same of [filters][channels][9] */
-    bool added;                         /* to the first of each tile, which is then its gradient */
-    uint32_t amax;                      /* of that */
+    struct ampk_dnnl_weights **partial; /* [tiles][groups] */
+    size_t partial_bytes; /* of a task; Winograd's is float [filters][channels][9] */
+    float *kept;          /* the gradient, as kernels.h lays it out */
+    bool is_lent;         /* kept is the caller's */
+    uint32_t amax;        /* of kept */
 };
 
 struct ampk_conv {
@@ -52,6 +55,8 @@ struct ampk_conv {
     struct pass to_y, to_x;
     struct gradient gradient;             /* no plan if forward_only */
     bool bf16;                            /* oneDNN multiplies BF16: what it reads is not FP32 */
+    bool packs_anew;                      /* for every run of a pass, from: */
+    const float *masters;
     const struct ampk_winograd *winograd; /* NULL: oneDNN */
     size_t lane_bytes;                    /* a thread's memory: operands and scratch memory */
 };
@@ -90,6 +95,18 @@ static inline int ampk_conv_slice_channels(const struct ampk_conv *conv)
     return conv->apart ? conv->shape.c / conv->shape.groups : conv->shape.c;
 }
 
+/* Bytes of all that a pass packs. */
+static inline size_t ampk_conv_packed_bytes(const struct pass *pass)
+{
+    return pass->slice_bytes * (size_t)pass->slices;
+}
+
+/* Tiles of filters times channels that the weight gradient is cut into. */
+static inline int ampk_conv_tiles(const struct gradient *g)
+{
+    return g->slices_k * g->slices_c;
+}
+
 /* The pass that the forward operations run. */
 static inline const struct pass *ampk_conv_forward_pass(const struct ampk_conv *conv)
 {
@@ -108,32 +125,34 @@ static inline size_t ampk_conv_sums_bytes(const struct ampk_conv *conv)
 /* bf16: oneDNN would multiply BF16 instead, in half the time that FP32 takes it. */
 bool ampk_winograd_suits(const struct ampk_conv_shape *, bool bf16);
 /* Cuts and creates both passes and the gradient, as far as the shape wants them. */
-bool ampk_winograd_create(struct ampk_conv *, int threads, char *err, size_t err_size);
-void ampk_winograd_destroy(struct ampk_conv *);
-size_t ampk_winograd_bytes(const struct ampk_conv_shape *);
+void ampk_winograd_create(struct ampk_conv *, int threads);
 /* Floats: the points of a slice's weights. */
 size_t ampk_winograd_points(const struct pass *);
 /* Floats: the points of a task's weight gradient. */
 size_t ampk_winograd_sums(const struct ampk_conv *);
-const float *ampk_winograd_panels(const struct pass *, int slice);
 struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, const struct bands *,
                                              int unit);
 /* Tiles of the units that the weight gradient takes at once, at most. */
 size_t ampk_winograd_chunk_tiles(const struct ampk_conv *);
-/* Takes rounded weights in. Every thread of a parallel region calls it. */
-void ampk_winograd_pack(struct ampk_conv *, const float *rounded);
+/* Puts rounded weights into the panels of both passes; NULL: not into those. Every thread of a
+ * parallel region calls it. */
+void ampk_winograd_pack(const struct ampk_conv *, const float *rounded, float *to_y, float *to_x);
 
 /* ---- conv_weights.c ---- */
 
-/* Floats of a task's partial gradient. */
-static inline size_t ampk_winograd_tile(const struct ampk_conv *conv)
-{
-    return ampk_conv_weight_count(&conv->shape) / conv->gradient.slices_k / conv->gradient.slices_c;
-}
-
 /* As oneDNN sees them. */
 size_t ampk_cpu_conv_padded_weights(const struct ampk_conv *);
-/* Bytes of work memory that conv_weights.c takes. */
-size_t ampk_conv_weights_memory(const struct ampk_context *, const struct ampk_conv *);
+/* Bytes of memory that packing weights takes. */
+size_t ampk_conv_packing_memory(const struct ampk_context *, const struct ampk_conv *);
+/* Bytes of memory that a run of the pass takes for its weights. */
+size_t ampk_conv_pass_memory(const struct ampk_context *, const struct ampk_conv *,
+                             const struct pass *);
+/* The packed weights of a pass, in that memory if they are packed anew. */
+const char *ampk_conv_take_weights(struct ampk_context *, struct ampk_conv *, const struct pass *,
+                                   char *memory);
+/* Bytes of the partial weight gradients of all tasks, and of what adding them takes. */
+size_t ampk_conv_partials_memory(const struct ampk_conv *);
+/* Adds them, tile after tile: that is the gradient which the convolution keeps. */
+void ampk_conv_finish_gradient(struct ampk_context *, struct ampk_conv *, char *partials);
 
 #endif

@@ -11,15 +11,14 @@ enum {
     HUGE_PAGE = 2 << 20, /* larger blocks ask for such pages: fewer misses of the TLB */
 };
 
-/* aligned_alloc wants a multiple of the alignment. One unit more also makes 0 bytes a valid
- * request. */
+/* A request for 0 bytes is valid. What follows the last whole huge page stays in small ones: a huge
+ * one would be taken for its first bytes. */
 void *ampk_aligned_memory(size_t bytes)
 {
-    size_t unit = bytes > HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
-    if (bytes > SIZE_MAX - unit) return NULL;
-    void *memory = aligned_alloc(unit, (bytes / unit + 1) * unit);
+    void *memory = NULL;
+    if (posix_memalign(&memory, bytes > HUGE_PAGE ? HUGE_PAGE : ALIGNMENT, bytes + 1)) return NULL;
 #ifdef MADV_HUGEPAGE
-    if (memory && unit == HUGE_PAGE) madvise(memory, (bytes / unit + 1) * unit, MADV_HUGEPAGE);
+    if (bytes > HUGE_PAGE) madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #endif
     return memory;
 }
