@@ -501,7 +501,8 @@ struct ampk_backend {
      * The text is never freed. NULL: nothing to say; a backend may lack the function. */
     const char *(*conv_note)(const struct ampk_conv *);
     /* Gives every convolution of a list new weights. Call it after every change, before forward.
-     * They stay where they are: a convolution may read them again in each of its passes. */
+     * They stay where they are: a convolution may read them in each of its passes, and raise amax
+     * only then. */
     void (*conv_set_weights)(struct ampk_context *, const struct ampk_new_weights *, int count);
     /* y = conv(x), NHWC, without activation. If statistics is not NULL, it gets the statistics of
      * y as bn_statistics computes them. */

@@ -41,10 +41,10 @@ struct gradient {
     int chunk;         /* units that Winograd multiplies at once; oneDNN all of a task */
     struct ampk_dnnl_plan *plan;
     struct ampk_dnnl_weights **partial; /* [tiles][groups] */
-    size_t partial_bytes; /* of a task; Winograd's is float [filters][channels][9] */
-    float *kept;          /* the gradient, as kernels.h lays it out */
-    bool is_lent;         /* kept is the caller's */
-    uint32_t amax;        /* of kept */
+    size_t partial_bytes;               /* of a task; Winograd's is float [filters][channels][9] */
+    float *kept;                        /* the gradient, as kernels.h lays it out */
+    bool is_lent;                       /* kept is the caller's */
+    uint32_t amax;                      /* of kept */
 };
 
 struct ampk_conv {
@@ -53,10 +53,11 @@ struct ampk_conv {
     int oh, ow;
     bool apart; /* every group is a slice of its own: of x too, and a tile of the weight gradient */
     struct pass to_y, to_x;
-    struct gradient gradient;             /* no plan if forward_only */
-    bool bf16;                            /* oneDNN multiplies BF16: what it reads is not FP32 */
-    bool packs_anew;                      /* for every run of a pass, from: */
+    struct gradient gradient; /* no plan if forward_only */
+    bool bf16;                /* oneDNN multiplies BF16: what it reads is not FP32 */
+    bool packs_anew;          /* for every run of a pass, from: */
     const float *masters;
+    uint32_t *masters_amax;               /* raised when they are read first, then NULL */
     const struct ampk_winograd *winograd; /* NULL: oneDNN */
     size_t lane_bytes;                    /* a thread's memory: operands and scratch memory */
 };
@@ -134,9 +135,10 @@ struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, con
                                              int unit);
 /* Tiles of the units that the weight gradient takes at once, at most. */
 size_t ampk_winograd_chunk_tiles(const struct ampk_conv *);
-/* Puts rounded weights into the panels of both passes; NULL: not into those. Every thread of a
- * parallel region calls it. */
-void ampk_winograd_pack(const struct ampk_conv *, const float *rounded, float *to_y, float *to_x);
+/* Puts the rounded masters into the panels of both passes; NULL: not into those. Returns their
+ * largest magnitude. */
+uint32_t ampk_winograd_pack(struct ampk_context *, const struct ampk_conv *, float *to_y,
+                            float *to_x);
 
 /* ---- conv_weights.c ---- */
 

@@ -2,8 +2,7 @@
  * winograd.c, and their gradient on its way back.
  *
  * BF16 goes into a layout in one pass over the masters, if the layout is lines of BF16
- * (dnnl_compat.h): oneDNN's own reorder takes twice as long. Else oneDNN or winograd.c reorders a
- * rounded copy.
+ * (dnnl_compat.h): oneDNN's own reorder takes twice as long. Else oneDNN reorders a rounded copy.
  *
  * A training's passes pack their weights when they run, into work memory that all convolutions
  * share: packed weights are found in the cache then, and no convolution keeps any. The partial
@@ -33,7 +32,7 @@ size_t ampk_cpu_conv_padded_weights(const struct ampk_conv *conv)
 
 size_t ampk_conv_packing_memory(const struct ampk_context *ctx, const struct ampk_conv *conv)
 {
-    size_t copy = ampk_cpu_conv_padded_weights(conv) * sizeof(float);
+    size_t copy = conv->winograd ? 0 : ampk_cpu_conv_padded_weights(conv) * sizeof(float);
     size_t packed = packed_bytes(&conv->shape) * ctx->threads;
     return ampk_whole_lines(copy > packed ? copy : packed);
 }
@@ -52,7 +51,7 @@ static void place_slices(const struct pass *pass, char *weights)
 }
 
 /* Rounds a block into memory of this thread and puts it into the layouts. */
-static void pack_block(struct ampk_context *ctx, const struct ampk_conv *conv, const float *weights,
+static void pack_block(struct ampk_context *ctx, const struct ampk_conv *conv,
                        struct ampk_weight_block *b, uint16_t *memory, const struct packed *out)
 {
     const struct ampk_conv_shape *s = &conv->shape;
@@ -61,8 +60,8 @@ static void pack_block(struct ampk_context *ctx, const struct ampk_conv *conv, c
     size_t filter = (size_t)ampk_conv_slice_channels(conv) * b->taps;
     int has = ampk_smaller(b->filters, s->k - b->filter);
     ctx->isa->rows.load_bf16(memory, row,
-                             weights + b->filter * filter + (size_t)b->channel * b->taps, AMPK_FP32,
-                             (size_t)has, row, filter);
+                             conv->masters + b->filter * filter + (size_t)b->channel * b->taps,
+                             AMPK_FP32, (size_t)has, row, filter);
     memset(memory + has * row, 0, (b->filters - has) * row * sizeof *memory);
     b->values = memory;
     int filters = conv->filters / to_y->slices, channels = s->c / to_x->slices;
@@ -79,9 +78,10 @@ static void pack_block(struct ampk_context *ctx, const struct ampk_conv *conv, c
 /* BF16 into layouts of lines. Some filters are read from memory once, in order, and then from the
  * cache. */
 static uint32_t pack_lines(struct ampk_context *ctx, const struct ampk_conv *conv,
-                           const float *weights, const struct packed *out, char *memory)
+                           const struct packed *out, char *memory)
 {
     const struct ampk_conv_shape *s = &conv->shape;
+    const float *weights = conv->masters;
     int taps = s->kh * s->kw, channels = ampk_conv_slice_channels(conv);
     size_t filter = (size_t)channels * taps;
     size_t lane = packed_bytes(s);
@@ -94,16 +94,15 @@ static uint32_t pack_lines(struct ampk_context *ctx, const struct ampk_conv *con
         for (int c = 0; c < channels; c += PACKED_CHANNELS) {
             struct ampk_weight_block b = {
                 k, PACKED_FILTERS, c, ampk_smaller(channels - c, PACKED_CHANNELS), taps, NULL};
-            pack_block(ctx, conv, weights, &b, (uint16_t *)(memory + lane * omp_get_thread_num()),
-                       out);
+            pack_block(ctx, conv, &b, (uint16_t *)(memory + lane * omp_get_thread_num()), out);
         }
     }
     return largest;
 }
 
-/* By oneDNN, into any layout, or into Winograd's panels. */
+/* By oneDNN, into any layout. */
 static uint32_t reorder_weights(struct ampk_context *ctx, const struct ampk_conv *conv,
-                                const float *weights, const struct packed *out, char *memory)
+                                const struct packed *out, char *memory)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     size_t count = ampk_conv_weight_count(s), pieces = ampk_pieces(count);
@@ -121,11 +120,9 @@ static uint32_t reorder_weights(struct ampk_context *ctx, const struct ampk_conv
         for (size_t i = 0; i < pieces; i++) {
             size_t first = i * AMPK_PIECE, size = ampk_piece(count, first);
             uint32_t found =
-                ctx->isa->rows.round(rounded + first, weights + first, size, s->compute);
+                ctx->isa->rows.round(rounded + first, conv->masters + first, size, s->compute);
             if (found > largest) largest = found;
         }
-        if (conv->winograd)
-            ampk_winograd_pack(conv, rounded, (float *)out->to_y, (float *)out->to_x);
 #pragma omp for schedule(dynamic) nowait
         for (int i = 0; i < (to_y->plan && out->to_y ? to_y->slices : 0); i++)
             ampk_dnnl_weights_pack(to_y->plan, rounded + i * filters, to_y->slice[i]);
@@ -139,30 +136,22 @@ static uint32_t reorder_weights(struct ampk_context *ctx, const struct ampk_conv
 static bool has_lines(const struct ampk_conv *conv)
 {
     const struct ampk_dnnl_plan *to_y = conv->to_y.plan, *to_x = conv->to_x.plan;
-    return !conv->winograd && (!to_y || ampk_dnnl_plan_lines(to_y)) &&
-           (!to_x || ampk_dnnl_plan_lines(to_x));
+    return (!to_y || ampk_dnnl_plan_lines(to_y)) && (!to_x || ampk_dnnl_plan_lines(to_x));
 }
 
-/* Returns the largest magnitude of the masters. */
-static uint32_t pack(struct ampk_context *ctx, const struct ampk_conv *conv, const float *weights,
-                     struct packed out, char *memory)
+static void pack(struct ampk_context *ctx, struct ampk_conv *conv, struct packed out, char *memory)
 {
+    uint32_t largest;
     place_slices(&conv->to_y, out.to_y);
     place_slices(&conv->to_x, out.to_x);
-    return has_lines(conv) ? pack_lines(ctx, conv, weights, &out, memory)
-                           : reorder_weights(ctx, conv, weights, &out, memory);
-}
-
-static uint32_t largest_of(struct ampk_context *ctx, const float *x, size_t n)
-{
-    size_t pieces = ampk_pieces(n);
-    uint32_t largest = 0;
-#pragma omp parallel for num_threads(ctx->threads) if (pieces > 1) reduction(max : largest)
-    for (size_t i = 0; i < pieces; i++) {
-        uint32_t found = ctx->isa->rows.amax(x + i * AMPK_PIECE, ampk_piece(n, i * AMPK_PIECE));
-        if (found > largest) largest = found;
-    }
-    return largest;
+    if (conv->winograd)
+        largest = ampk_winograd_pack(ctx, conv, (float *)out.to_y, (float *)out.to_x);
+    else if (has_lines(conv))
+        largest = pack_lines(ctx, conv, &out, memory);
+    else
+        largest = reorder_weights(ctx, conv, &out, memory);
+    ampk_amax_raise(conv->masters_amax, largest);
+    conv->masters_amax = NULL;
 }
 
 void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_weights *list,
@@ -172,11 +161,9 @@ void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_w
         struct ampk_conv *conv = w->conv;
         struct packed kept = {conv->to_y.weights, conv->to_x.weights};
         conv->masters = w->weights;
-        ampk_amax_raise(w->amax,
-                        conv->packs_anew
-                            ? largest_of(ctx, w->weights, ampk_conv_weight_count(&conv->shape))
-                            : pack(ctx, conv, w->weights, kept,
-                                   ampk_memory(ctx, ampk_conv_packing_memory(ctx, conv))));
+        conv->masters_amax = w->amax;
+        if (!conv->packs_anew)
+            pack(ctx, conv, kept, ampk_memory(ctx, ampk_conv_packing_memory(ctx, conv)));
     }
 }
 
@@ -192,7 +179,7 @@ const char *ampk_conv_take_weights(struct ampk_context *ctx, struct ampk_conv *c
 {
     if (!conv->packs_anew) return pass->weights;
     struct packed out = {pass->to_x ? NULL : memory, pass->to_x ? memory : NULL};
-    pack(ctx, conv, conv->masters, out, memory + ampk_conv_packed_bytes(pass));
+    pack(ctx, conv, out, memory + ampk_conv_packed_bytes(pass));
     return memory;
 }
 

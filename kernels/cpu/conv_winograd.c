@@ -235,18 +235,30 @@ void ampk_winograd_create(struct ampk_conv *conv, int threads)
 
 /* ---- weights ---- */
 
-/* Filters are the lanes for y, channels for x. For the threads of a parallel region. */
-void ampk_winograd_pack(const struct ampk_conv *conv, const float *rounded, float *to_y,
-                        float *to_x)
+/* Filters are the lanes for y, channels for x. A panel is rounded while it is in the cache. */
+uint32_t ampk_winograd_pack(struct ampk_context *ctx, const struct ampk_conv *conv, float *to_y,
+                            float *to_x)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     size_t filter = (size_t)s->c * TAPS;
-#pragma omp for schedule(dynamic) nowait
-    for (int k = 0; k < (to_y ? s->k : 0); k += AMPK_WINOGRAD_PANEL)
-        conv->winograd->pack(rounded + k * filter, filter, TAPS, (size_t)s->c, false,
-                             to_y + k * filter);
-#pragma omp for schedule(dynamic) nowait
-    for (int c = 0; c < (to_x ? s->c : 0); c += AMPK_WINOGRAD_PANEL)
-        conv->winograd->pack(rounded + (size_t)c * TAPS, TAPS, filter, (size_t)s->k, true,
-                             to_x + (size_t)c * s->k * TAPS);
+    int of_y = to_y ? s->k / AMPK_WINOGRAD_PANEL : 0, of_x = to_x ? s->c / AMPK_WINOGRAD_PANEL : 0;
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
+    for (int i = 0; i < of_y + of_x; i++) {
+        bool turned = i >= of_y;
+        size_t lane = turned ? TAPS : filter, channel = turned ? filter : TAPS;
+        size_t channels = (size_t)(turned ? s->k : s->c);
+        size_t first = (size_t)(turned ? i - of_y : i) * AMPK_WINOGRAD_PANEL;
+        size_t values = channels * TAPS;
+        float *panel = (turned ? to_x : to_y) + first * values;
+        const float *from = conv->masters + first * lane;
+        /* Filters are read from memory in order, and then from the cache. */
+        uint32_t found = turned ? 0 : ctx->isa->rows.amax(from, AMPK_WINOGRAD_PANEL * values);
+        conv->winograd->pack(from, lane, channel, channels, turned, panel);
+        uint32_t rounded =
+            ctx->isa->rows.round(panel, panel, AMPK_WINOGRAD_PANEL * values, s->compute);
+        if (turned) found = rounded;
+        if (found > largest) largest = found;
+    }
+    return largest;
 }

@@ -69,7 +69,7 @@ static void put_taps(const uint16_t *from, size_t lane, size_t other, const size
         transpose(rows);
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)
-            if (i < n) _mm512_store_si512(line + tap[t + i], rows[i]);
+            if (i < n) _mm512_stream_si512((__m512i *)(line + tap[t + i]), rows[i]);
     }
 }
 
@@ -86,7 +86,7 @@ static void put_filters(const uint16_t *from, size_t filter, int channels, const
         transpose(rows);
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)
-            if (i < n) _mm512_store_si512(to + channel[c + 2 * i], rows[i]);
+            if (i < n) _mm512_stream_si512((__m512i *)(to + channel[c + 2 * i]), rows[i]);
     }
 }
 
@@ -109,7 +109,7 @@ void ampk_avx512_put_lines(const struct ampk_weight_block *b, const struct ampk_
             else if (b->taps > 1)
                 put_taps(from, tap, row, l->tap, b->taps, line);
             else
-                _mm512_store_si512(line + l->tap[0], pairs(from, from + row, LANES));
+                _mm512_stream_si512((__m512i *)(line + l->tap[0]), pairs(from, from + row, LANES));
         }
     }
 }
