@@ -27,9 +27,9 @@ struct pass {
     int written; /* in all slices, as oneDNN sees them */
     int units;   /* in a task, one after the other */
     int parts;   /* of a slice, which are stored one after the other */
-    struct ampk_dnnl_plan *plan; /* one unit, one slice */
-    struct ampk_dnnl_weights **slice;
-    size_t slice_bytes; /* of its packed weights; Winograd's are panels: [read][9][PANEL] each */
+    struct ampk_dnnl_plan *plan;      /* one unit, one slice */
+    struct ampk_dnnl_weights **slice; /* the packed weights of each; NULL: Winograd's, */
+    size_t slice_bytes;               /* panels of [read][9][PANEL] */
     /* Packed weights of all slices. NULL: every run of the pass packs them anew. */
     char *weights;
 };
@@ -55,7 +55,7 @@ struct ampk_conv {
     struct pass to_y, to_x;
     struct gradient gradient; /* no plan if forward_only */
     bool bf16;                /* oneDNN multiplies BF16: what it reads is not FP32 */
-    bool packs_anew;          /* for every run of a pass, from: */
+    bool packs_anew;          /* every run of a pass packs its weights from: */
     const float *masters;
     uint32_t *masters_amax;               /* raised when they are read first, then NULL */
     const struct ampk_winograd *winograd; /* NULL: oneDNN */

@@ -33,8 +33,8 @@ enum {
     BF16_BLOCK = 16,         /* filters or channels of oneDNN's layouts of BF16 */
     TASK_BYTES = 512 << 10,  /* operands of a task */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
-    PACKED_ANEW = 128,       /* values of a channel that a pass writes: with fewer it packs weights
-                                in no less time than it multiplies them */
+    PACKED_ANEW = 128,       /* values of a channel that a pass writes: with fewer, to pack weights
+                                each time is no longer little beside multiplying */
 };
 
 /* ---- how the work is cut ---- */
@@ -279,8 +279,8 @@ static bool allocate_kept(struct ampk_conv *conv, char *err, size_t err_size)
     bool all = true;
     for (int i = 0; i < 2 && !conv->packs_anew; i++)
         if (passes[i]->slice_bytes)
-            all &= (passes[i]->weights =
-                        ampk_aligned_memory(ampk_conv_packed_bytes(passes[i]))) != NULL;
+            all &= (passes[i]->weights = ampk_aligned_memory(ampk_conv_packed_bytes(passes[i]))) !=
+                   NULL;
     if (!conv->shape.forward_only)
         all &= (conv->gradient.kept = ampk_aligned_memory(weights)) != NULL;
     if (!all) snprintf(err, err_size, AMPK_NO_MEMORY ": weights of a convolution");
@@ -309,13 +309,12 @@ static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *con
 {
     const struct pass *pass = ampk_conv_forward_pass(conv);
     size_t lanes = conv->lane_bytes * ctx->threads;
-    size_t forward =
-        lanes + ampk_conv_pass_memory(ctx, conv, pass) + ampk_conv_sums_bytes(conv);
+    size_t forward = lanes + ampk_conv_pass_memory(ctx, conv, pass) + ampk_conv_sums_bytes(conv);
     size_t bytes = largest_of(forward, ampk_conv_packing_memory(ctx, conv), 0);
     if (!conv->shape.forward_only) {
         const struct pass *back = pass->to_x ? &conv->to_y : &conv->to_x;
-        size_t run = largest_of(ampk_conv_pass_memory(ctx, conv, back),
-                                ampk_conv_partials_memory(conv), 0);
+        size_t run =
+            largest_of(ampk_conv_pass_memory(ctx, conv, back), ampk_conv_partials_memory(conv), 0);
         bytes = largest_of(bytes, lanes + run, gradient_sums_bytes(conv));
     }
     if (ampk_memory_reserve(ctx, bytes)) return true;

@@ -11,12 +11,14 @@ enum {
     HUGE_PAGE = 2 << 20, /* larger blocks ask for such pages: fewer misses of the TLB */
 };
 
-/* A request for 0 bytes is valid. What follows the last whole huge page stays in small ones: a huge
- * one would be taken for its first bytes. */
+/* A request for 0 bytes is valid. What follows the last whole huge page stays in small ones: the
+ * first byte of a huge one would take all of it. */
 void *ampk_aligned_memory(size_t bytes)
 {
     void *memory = NULL;
-    if (posix_memalign(&memory, bytes > HUGE_PAGE ? HUGE_PAGE : ALIGNMENT, bytes + 1)) return NULL;
+    if (bytes > SIZE_MAX - ALIGNMENT) return NULL;
+    size_t lines = (bytes / ALIGNMENT + 1) * ALIGNMENT;
+    if (posix_memalign(&memory, bytes > HUGE_PAGE ? HUGE_PAGE : ALIGNMENT, lines)) return NULL;
 #ifdef MADV_HUGEPAGE
     if (bytes > HUGE_PAGE) madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #endif
