@@ -112,7 +112,6 @@ void amp_graph_list_weight_gradients(struct amp_graph *g)
         const struct amp_param *p = node->weights;
         int k = g->n_learning++;
         bool lends = lends_gradients(g);
-        if (lends) g->backend->conv_keep_gradient(g->context, node->conv, p->grad);
         g->of_pass[k] = (struct ampk_weight_gradient){node->conv, lends ? NULL : p->grad,
                                                       &node->watch[AMP_WATCH_DW]};
         g->of_step[k] = (struct ampk_weight_gradient){node->conv, p->sum, NULL};
