@@ -500,7 +500,9 @@ struct ampk_backend {
     /* Says why a convolution runs without Tensor Cores although its compute type is one of theirs.
      * The text is never freed. NULL: nothing to say; a backend may lack the function. */
     const char *(*conv_note)(const struct ampk_conv *);
-    /* Gives every convolution of a list new weights. Call it after every change, before forward. */
+    /* Gives every convolution of a list new weights. Call it after every change, before forward.
+     * They stay where they are: a convolution may read them in each of its passes, and raise amax
+     * only then. */
     void (*conv_set_weights)(struct ampk_context *, const struct ampk_new_weights *, int count);
     /* y = conv(x), NHWC, without activation. If statistics is not NULL, it gets the statistics of
      * y as bn_statistics computes them. */
@@ -535,6 +537,9 @@ struct ampk_backend {
                                const struct ampk_tensor *x, const struct ampk_bias_gradient *,
                                const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                                bool accumulate, uint32_t *dx_amax);
+    /* From now on the convolution keeps its weight gradient there, float [k][c/groups][kh][kw], in
+     * place of memory of its own. NULL in a backend whose layout is another. */
+    void (*conv_keep_gradient)(struct ampk_context *, struct ampk_conv *, float *at);
     /* For every convolution of a list: dst (+)= factor * its weight gradient. amax is that of the
      * gradient before the factor; a value that 16 bits could not hold counts as inf. No dst
      * overlaps another. */

@@ -15,6 +15,11 @@
 
 /* ---- a task's operands ---- */
 
+static size_t lanes_bytes(const struct ampk_context *ctx, const struct ampk_conv *conv)
+{
+    return conv->lane_bytes * ctx->threads;
+}
+
 /* This thread's memory: x, y, scratch. */
 struct lane {
     void *x, *y, *scratch;
@@ -107,7 +112,7 @@ static void multiply(const struct ampk_conv *conv, const struct pass *pass, int 
                      void *x, void *y, void *scratch)
 {
     if (!conv->winograd) {
-        ampk_dnnl_execute(pass->plan, x, pass->weights[slice], y, scratch);
+        ampk_dnnl_execute(pass->plan, x, pass->slice[slice], y, scratch);
         return;
     }
     struct ampk_winograd_band band = ampk_winograd_band(&conv->shape, &pass->bands, unit);
@@ -140,17 +145,19 @@ static uint32_t pass_unit(struct ampk_context *ctx, struct ampk_conv *conv, cons
     return largest;
 }
 
-static void take_points(const struct ampk_conv *conv, const struct pass *pass, int slice,
+static void take_points(const struct ampk_conv *conv, const struct pass *pass, const char *panels,
                         float *points)
 {
     size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
-    conv->winograd->to_points(ampk_winograd_panels(pass, slice), read, written, points);
+    conv->winograd->to_points((const float *)panels, read, written, points);
 }
 
+/* memory: the threads', and behind it what the pass takes for its weights. */
 static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
                          const struct ampk_tensor *from, const struct ampk_tensor *to,
                          const struct finish *finish, char *memory)
 {
+    const char *weights = ampk_conv_take_weights(ctx, conv, pass, memory + lanes_bytes(ctx, conv));
     int slices = pass->slices, units = conv->shape.n * pass->bands.count;
     int groups = (units + pass->units - 1) / pass->units;
     uint32_t largest = 0;
@@ -158,7 +165,8 @@ static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const
     for (int task = 0; task < groups * slices; task++) {
         int slice = task % slices, first = task / slices * pass->units;
         struct lane lane = pass_lane(conv, pass, from, to, memory);
-        if (conv->winograd) take_points(conv, pass, slice, lane.scratch);
+        if (conv->winograd)
+            take_points(conv, pass, weights + slice * pass->slice_bytes, lane.scratch);
         for (int unit = first; unit < ampk_smaller(first + pass->units, units); unit++) {
             uint32_t found = pass_unit(ctx, conv, pass, from, to, finish, unit, slice, &lane);
             if (found > largest) largest = found;
@@ -174,10 +182,10 @@ void ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                            const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
     const struct pass *pass = ampk_conv_forward_pass(conv);
-    size_t operands = conv->lane_bytes * ctx->threads;
-    char *memory = ampk_memory(ctx, operands + ampk_conv_sums_bytes(conv));
+    size_t before = lanes_bytes(ctx, conv) + ampk_conv_pass_memory(ctx, conv, pass);
+    char *memory = ampk_memory(ctx, before + ampk_conv_sums_bytes(conv));
     struct finish finish = {.shift = statistics ? statistics->rolling_mean : NULL,
-                            .partial = (float *)(memory + operands)};
+                            .partial = (float *)(memory + before)};
     ampk_amax_raise(amax, run_pass(ctx, conv, pass, x, y, &finish, memory));
     size_t units = (size_t)conv->shape.n * pass->bands.count;
     if (statistics)
@@ -190,9 +198,11 @@ void ampk_cpu_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv
                                 enum ampk_activation activation, const struct ampk_tensor *y,
                                 uint32_t *amax)
 {
-    char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
+    const struct pass *pass = ampk_conv_forward_pass(conv);
+    char *memory =
+        ampk_memory(ctx, lanes_bytes(ctx, conv) + ampk_conv_pass_memory(ctx, conv, pass));
     struct finish finish = {.bias = bias, .activation = activation};
-    ampk_amax_raise(amax, run_pass(ctx, conv, ampk_conv_forward_pass(conv), x, y, &finish, memory));
+    ampk_amax_raise(amax, run_pass(ctx, conv, pass, x, y, &finish, memory));
 }
 
 /* ---- backward ---- */
@@ -239,7 +249,7 @@ static void multiply_units(struct ampk_context *ctx, const struct ampk_conv *con
 /* A chunk after the other. */
 static void multiply_tiles(struct ampk_context *ctx, const struct ampk_conv *conv,
                            const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
-                           const struct lane *lane)
+                           const struct lane *lane, float *gradient)
 {
     const struct gradient *g = &conv->gradient;
     size_t channels = (size_t)conv->shape.c / g->slices_c, filled = 0;
@@ -258,16 +268,17 @@ static void multiply_tiles(struct ampk_context *ctx, const struct ampk_conv *con
         add = true;
         filled = 0;
     }
-    conv->winograd->take_gradient(sums, channels, filters, g->sums + task * ampk_conv_tile(conv));
+    conv->winograd->take_gradient(sums, channels, filters, gradient);
 }
 
 static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
                           const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
-                          char *memory)
+                          char *memory, char *partial)
 {
     const struct gradient *g = &conv->gradient;
     if (conv->pairs) {
-        ampk_pairs_task(ctx, conv, x, dy, task, memory + omp_get_thread_num() * conv->lane_bytes);
+        ampk_pairs_task(ctx, conv, x, dy, task, memory + omp_get_thread_num() * conv->lane_bytes,
+                        (float *)partial);
         return;
     }
     size_t x_row = (size_t)ampk_conv_slice_channels(conv) / g->slices_c * x->w;
@@ -276,7 +287,7 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
     size_t y_bytes = ampk_operand_bytes(conv) * y_row * g->bands.rows;
     if (conv->winograd) {
         struct lane lane = lane_at(memory, conv, x_bytes, y_bytes);
-        multiply_tiles(ctx, conv, x, dy, task, &lane);
+        multiply_tiles(ctx, conv, x, dy, task, &lane, (float *)partial);
     } else {
         multiply_units(ctx, conv, x, dy, task, x_bytes, y_bytes, memory);
     }
@@ -285,11 +296,15 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
 static void weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *dy, char *memory)
 {
-    int tasks = conv->gradient.slices_k * conv->gradient.slices_c * conv->gradient.groups;
+    const struct gradient *g = &conv->gradient;
+    int tasks = ampk_conv_tiles(g) * g->groups;
+    char *partials = memory + lanes_bytes(ctx, conv);
+    for (int i = 0; g->partial && i < tasks; i++)
+        ampk_dnnl_weights_place(g->partial[i], partials + i * g->partial_bytes);
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic)
     for (int task = 0; task < tasks; task++)
-        gradient_task(ctx, conv, x, dy, task, memory);
-    conv->gradient.added = false;
+        gradient_task(ctx, conv, x, dy, task, memory, partials + task * g->partial_bytes);
+    ampk_conv_finish_gradient(ctx, conv, partials);
 }
 
 void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
@@ -297,9 +312,12 @@ void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
 {
     bool transposed = conv->shape.transposed;
-    char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
-    struct finish finish = {.accumulate = accumulate};
     const struct pass *pass = transposed ? &conv->to_y : &conv->to_x;
+    size_t weights = dx ? ampk_conv_pass_memory(ctx, conv, pass) : 0;
+    size_t partials = x ? ampk_conv_partials_memory(conv) : 0;
+    char *memory =
+        ampk_memory(ctx, lanes_bytes(ctx, conv) + (weights > partials ? weights : partials));
+    struct finish finish = {.accumulate = accumulate};
     if (dx) ampk_amax_raise(dx_amax, run_pass(ctx, conv, pass, dy, dx, &finish, memory));
     if (x) weight_gradient(ctx, conv, transposed ? dy : x, transposed ? x : dy, memory);
 }

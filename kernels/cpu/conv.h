@@ -27,9 +27,11 @@ struct pass {
     int written; /* in all slices, as oneDNN sees them */
     int units;   /* in a task, one after the other */
     int parts;   /* of a slice, which are stored one after the other */
-    struct ampk_dnnl_plan *plan; /* one unit, one slice */
-    struct ampk_dnnl_weights **weights;
-    float *panels; /* Winograd's instead: [written / PANEL][read][9][PANEL] */
+    struct ampk_dnnl_plan *plan;      /* one unit, one slice */
+    struct ampk_dnnl_weights **slice; /* the packed weights of each; NULL: Winograd's, */
+    size_t slice_bytes;               /* panels of [read][9][PANEL] */
+    /* Packed weights of all slices. NULL: every run of the pass packs them anew. */
+    char *weights;
 };
 
 struct gradient {
@@ -38,10 +40,11 @@ struct gradient {
     int units, groups; /* units in a task, groups of so many; of pairs: two at a time */
     int chunk;         /* units that Winograd multiplies at once; oneDNN all of a task */
     struct ampk_dnnl_plan *plan;
-    struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups] */
-    float *sums;   /* of winograd.c and of pairs instead: the same of [filters][channels][taps] */
-    bool added;    /* to the first of each tile, which is then its gradient */
-    uint32_t amax; /* of that */
+    struct ampk_dnnl_weights **partial; /* [tiles][groups] */
+    size_t partial_bytes; /* of a task; without oneDNN float [filters][channels][taps] */
+    float *kept;          /* the gradient, as kernels.h lays it out */
+    bool is_lent;         /* kept is the caller's */
+    uint32_t amax;        /* of kept */
 };
 
 struct ampk_conv {
@@ -50,8 +53,11 @@ struct ampk_conv {
     int oh, ow;
     bool apart; /* every group is a slice of its own: of x too, and a tile of the weight gradient */
     struct pass to_y, to_x;
-    struct gradient gradient;             /* no plan if forward_only */
-    bool bf16;                            /* oneDNN multiplies BF16: what it reads is not FP32 */
+    struct gradient gradient; /* no plan if forward_only */
+    bool bf16;                /* oneDNN multiplies BF16: what it reads is not FP32 */
+    bool packs_anew;          /* every run of a pass packs its weights from: */
+    const float *masters;
+    uint32_t *masters_amax;               /* raised when they are read first, then NULL */
     const struct ampk_winograd *winograd; /* NULL: oneDNN */
     const struct ampk_pairs *pairs;       /* of the weight gradient, instead of oneDNN, or NULL */
     size_t lane_bytes;                    /* a thread's memory: operands and scratch memory */
@@ -91,6 +97,18 @@ static inline int ampk_conv_slice_channels(const struct ampk_conv *conv)
     return conv->apart ? conv->shape.c / conv->shape.groups : conv->shape.c;
 }
 
+/* Bytes of all that a pass packs. */
+static inline size_t ampk_conv_packed_bytes(const struct pass *pass)
+{
+    return pass->slice_bytes * (size_t)pass->slices;
+}
+
+/* Tiles of filters times channels that the weight gradient is cut into. */
+static inline int ampk_conv_tiles(const struct gradient *g)
+{
+    return g->slices_k * g->slices_c;
+}
+
 /* The pass that the forward operations run. */
 static inline const struct pass *ampk_conv_forward_pass(const struct ampk_conv *conv)
 {
@@ -125,40 +143,44 @@ void ampk_conv_load_rows(struct ampk_context *, const struct ampk_conv *, const 
 const struct ampk_pairs *ampk_pairs_for(const struct ampk_conv_shape *, const struct ampk_isa *);
 /* Bytes of a thread's memory. */
 size_t ampk_pairs_lane_bytes(const struct ampk_conv *);
+/* gradient: the task's part of its tile. */
 void ampk_pairs_task(struct ampk_context *, const struct ampk_conv *, const struct ampk_tensor *x,
-                     const struct ampk_tensor *dy, int task, void *memory);
+                     const struct ampk_tensor *dy, int task, void *memory, float *gradient);
 
 /* ---- conv_winograd.c ---- */
 
 /* bf16: oneDNN would multiply BF16 instead, in half the time that FP32 takes it. */
 bool ampk_winograd_suits(const struct ampk_conv_shape *, bool bf16);
 /* Cuts and creates both passes and the gradient, as far as the shape wants them. */
-bool ampk_winograd_create(struct ampk_conv *, int threads, char *err, size_t err_size);
-void ampk_winograd_destroy(struct ampk_conv *);
-size_t ampk_winograd_bytes(const struct ampk_conv_shape *);
+void ampk_winograd_create(struct ampk_conv *, int threads);
 /* Floats: the points of a slice's weights. */
 size_t ampk_winograd_points(const struct pass *);
 /* Floats: the points of a task's weight gradient. */
 size_t ampk_winograd_sums(const struct ampk_conv *);
-const float *ampk_winograd_panels(const struct pass *, int slice);
 struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, const struct bands *,
                                              int unit);
 /* Tiles of the units that the weight gradient takes at once, at most. */
 size_t ampk_winograd_chunk_tiles(const struct ampk_conv *);
-/* Takes rounded weights in. Every thread of a parallel region calls it. */
-void ampk_winograd_pack(struct ampk_conv *, const float *rounded);
+/* Puts the rounded masters into the panels of both passes; NULL: not into those. Returns their
+ * largest magnitude. */
+uint32_t ampk_winograd_pack(struct ampk_context *, const struct ampk_conv *, float *to_y,
+                            float *to_x);
 
 /* ---- conv_weights.c ---- */
 
-/* Floats of a task's partial gradient that oneDNN has no part in. */
-static inline size_t ampk_conv_tile(const struct ampk_conv *conv)
-{
-    return ampk_conv_weight_count(&conv->shape) / conv->gradient.slices_k / conv->gradient.slices_c;
-}
-
 /* As oneDNN sees them. */
 size_t ampk_cpu_conv_padded_weights(const struct ampk_conv *);
-/* Bytes of work memory that conv_weights.c takes. */
-size_t ampk_conv_weights_memory(const struct ampk_context *, const struct ampk_conv *);
+/* Bytes of memory that packing weights takes. */
+size_t ampk_conv_packing_memory(const struct ampk_context *, const struct ampk_conv *);
+/* Bytes of memory that a run of the pass takes for its weights. */
+size_t ampk_conv_pass_memory(const struct ampk_context *, const struct ampk_conv *,
+                             const struct pass *);
+/* The packed weights of a pass, in that memory if they are packed anew. */
+const char *ampk_conv_take_weights(struct ampk_context *, struct ampk_conv *, const struct pass *,
+                                   char *memory);
+/* Bytes of the partial weight gradients of all tasks, and of what adding them takes. */
+size_t ampk_conv_partials_memory(const struct ampk_conv *);
+/* Adds them, tile after tile: that is the gradient which the convolution keeps. */
+void ampk_conv_finish_gradient(struct ampk_context *, struct ampk_conv *, char *partials);
 
 #endif

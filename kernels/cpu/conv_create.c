@@ -13,6 +13,10 @@
  * The weight gradient is sliced both ways, into tiles of filters times channels, so that a tile
  * stays in the cache too. A task takes several units in one call, or of BF16 two at a time
  * (conv_pairs.c); conv_weights.c then adds the partial gradients of a tile in order.
+ *
+ * Work memory, which all convolutions share, has room for the packed weights of a pass and for the
+ * partial gradients, so that a training's convolution keeps its gradient alone. It keeps packed
+ * weights where there is no backward, and where a pass is so short that packing would take longer.
  */
 #include "conv.h"
 
@@ -29,6 +33,8 @@ enum {
     BF16_BLOCK = 16,         /* filters or channels of oneDNN's layouts of BF16 */
     TASK_BYTES = 512 << 10,  /* operands of a task */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
+    PACKED_ANEW = 128,       /* values of a channel that a pass writes: with fewer, to pack weights
+                                each time is no longer little beside multiplying */
 };
 
 /* ---- how the work is cut ---- */
@@ -108,6 +114,7 @@ static void need_lane(struct ampk_conv *conv, const struct ampk_dnnl_plan *plan,
     if (bytes > conv->lane_bytes) conv->lane_bytes = bytes;
 }
 
+/* Without memory for them. */
 static struct ampk_dnnl_weights **create_weights(const struct ampk_dnnl_plan *plan, int count,
                                                  char *err, size_t err_size)
 {
@@ -203,8 +210,9 @@ static bool create_pass(struct ampk_context *ctx, struct ampk_conv *conv, struct
     size_t written = sizeof(float) * pass->written / pass->slices * pass->bands.rows;
     need_lane(conv, pass->plan, (pass->to_x ? written : read) * w,
               (pass->to_x ? read : written) * ow);
-    pass->weights = create_weights(pass->plan, pass->slices, err, err_size);
-    return pass->weights != NULL;
+    pass->slice_bytes = ampk_whole_lines(ampk_dnnl_plan_weights(pass->plan));
+    pass->slice = create_weights(pass->plan, pass->slices, err, err_size);
+    return pass->slice != NULL;
 }
 
 static bool create_passes(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
@@ -261,14 +269,12 @@ static void cut_gradient(struct ampk_conv *conv)
     g->groups = all / g->units;
 }
 
-static bool create_pairs(struct ampk_conv *conv, char *err, size_t err_size)
+static void create_pairs(struct ampk_conv *conv)
 {
     struct gradient *g = &conv->gradient;
     size_t lane = ampk_pairs_lane_bytes(conv);
     if (lane > conv->lane_bytes) conv->lane_bytes = lane;
-    g->sums = ampk_aligned_memory(ampk_conv_weight_count(&conv->shape) * g->groups * sizeof(float));
-    if (!g->sums) snprintf(err, err_size, AMPK_NO_MEMORY ": weight gradient of a convolution");
-    return g->sums != NULL;
+    g->partial_bytes = ampk_conv_weight_count(&conv->shape) / ampk_conv_tiles(g) * sizeof(float);
 }
 
 static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
@@ -277,7 +283,10 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
     cut_gradient(conv);
-    if (conv->pairs) return create_pairs(conv, err, err_size);
+    if (conv->pairs) {
+        create_pairs(conv);
+        return true;
+    }
     size_t filters = (size_t)conv->filters / g->slices_k;
     size_t channels = (size_t)ampk_conv_slice_channels(conv) / g->slices_c;
     size_t read = ampk_operand_bytes(conv);
@@ -290,8 +299,25 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     g->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_WEIGHTS, &shape, err, err_size);
     if (!g->plan) return false;
     need_lane(conv, g->plan, g->units * read * x_size, g->units * read * y_size);
-    g->partial = create_weights(g->plan, g->slices_k * g->slices_c * g->groups, err, err_size);
+    g->partial_bytes = ampk_whole_lines(ampk_dnnl_plan_weights(g->plan));
+    g->partial = create_weights(g->plan, ampk_conv_tiles(g) * g->groups, err, err_size);
     return g->partial != NULL;
+}
+
+/* Memory for what the convolution keeps. */
+static bool allocate_kept(struct ampk_conv *conv, char *err, size_t err_size)
+{
+    size_t weights = ampk_conv_weight_count(&conv->shape) * sizeof(float);
+    struct pass *passes[] = {&conv->to_y, &conv->to_x};
+    bool all = true;
+    for (int i = 0; i < 2 && !conv->packs_anew; i++)
+        if (passes[i]->slice_bytes)
+            all &= (passes[i]->weights = ampk_aligned_memory(ampk_conv_packed_bytes(passes[i]))) !=
+                   NULL;
+    if (!conv->shape.forward_only)
+        all &= (conv->gradient.kept = ampk_aligned_memory(weights)) != NULL;
+    if (!all) snprintf(err, err_size, AMPK_NO_MEMORY ": weights of a convolution");
+    return all;
 }
 
 /* What batch-norm's backward takes for the layer, or its bias. */
@@ -314,9 +340,16 @@ static size_t largest_of(size_t a, size_t b, size_t c)
 static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *conv, char *err,
                            size_t err_size)
 {
-    size_t bytes = largest_of(conv->lane_bytes * ctx->threads + ampk_conv_sums_bytes(conv),
-                              ampk_conv_weights_memory(ctx, conv),
-                              conv->shape.forward_only ? 0 : gradient_sums_bytes(conv));
+    const struct pass *pass = ampk_conv_forward_pass(conv);
+    size_t lanes = conv->lane_bytes * ctx->threads;
+    size_t forward = lanes + ampk_conv_pass_memory(ctx, conv, pass) + ampk_conv_sums_bytes(conv);
+    size_t bytes = largest_of(forward, ampk_conv_packing_memory(ctx, conv), 0);
+    if (!conv->shape.forward_only) {
+        const struct pass *back = pass->to_x ? &conv->to_y : &conv->to_x;
+        size_t run =
+            largest_of(ampk_conv_pass_memory(ctx, conv, back), ampk_conv_partials_memory(conv), 0);
+        bytes = largest_of(bytes, lanes + run, gradient_sums_bytes(conv));
+    }
     if (ampk_memory_reserve(ctx, bytes)) return true;
     snprintf(err, err_size, AMPK_NO_MEMORY ": %zu bytes of work memory for a convolution", bytes);
     return false;
@@ -343,6 +376,7 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, const struct a
                                  bool bf16_on_this_cpu)
 {
     bool bf16 = multiplies_bf16(bf16_on_this_cpu, s);
+    int oh = ampk_conv_out(s, s->h, s->kh), ow = ampk_conv_out(s, s->w, s->kw);
     const struct ampk_winograd *winograd = ampk_winograd_suits(s, bf16) ? isa->winograd : NULL;
     bf16 = bf16 && !winograd;
     return (struct ampk_conv){.shape = *s,
@@ -351,19 +385,18 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, const struct a
                               .pairs = bf16 ? ampk_pairs_for(s, isa) : NULL,
                               .filters = bf16 ? divide_up(s->k, BF16_BLOCK) * BF16_BLOCK : s->k,
                               .apart = s->groups > 1 && s->h == 1 && s->kh == 1 && s->pad == 0,
-                              .oh = ampk_conv_out(s, s->h, s->kh),
-                              .ow = ampk_conv_out(s, s->w, s->kw)};
+                              .oh = oh,
+                              .ow = ow,
+                              .packs_anew = !s->forward_only && s->n * oh * ow >= PACKED_ANEW};
 }
 
-/* Operands of both passes, and the partial weight gradients. */
+/* What both passes read, and the weight gradient. */
 size_t ampk_conv_bytes(const struct ampk_conv_shape *s, const struct ampk_isa *isa, bool bf16)
 {
     struct ampk_conv conv = describe(s, isa, bf16);
-    if (conv.winograd) return ampk_winograd_bytes(s);
-    size_t weights = ampk_cpu_conv_padded_weights(&conv), read = ampk_operand_bytes(&conv);
-    if (s->forward_only) return weights * read;
-    cut_gradient(&conv);
-    return weights * (2 * read + conv.gradient.groups * sizeof(float));
+    size_t packed = ampk_cpu_conv_padded_weights(&conv) * ampk_operand_bytes(&conv);
+    if (s->forward_only) return packed;
+    return (conv.packs_anew ? 0 : 2 * packed) + ampk_conv_weight_count(s) * sizeof(float);
 }
 
 struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,
@@ -376,10 +409,10 @@ struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct am
         return NULL;
     }
     *conv = describe(s, ctx->isa, ctx->multiplies_bf16);
-    if ((conv->winograd ? ampk_winograd_create(conv, ctx->threads, err, err_size)
-                        : create_passes(ctx, conv, err, err_size) &&
-                              (s->forward_only || create_gradient(ctx, conv, err, err_size))) &&
-        reserve_memory(ctx, conv, err, err_size))
+    if (conv->winograd) ampk_winograd_create(conv, ctx->threads);
+    if ((conv->winograd || (create_passes(ctx, conv, err, err_size) &&
+                            (s->forward_only || create_gradient(ctx, conv, err, err_size)))) &&
+        allocate_kept(conv, err, err_size) && reserve_memory(ctx, conv, err, err_size))
         return conv;
     ampk_cpu_conv_destroy(ctx, conv);
     return NULL;
@@ -389,14 +422,15 @@ void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     (void)ctx;
     if (!conv) return;
-    destroy_weights(conv->to_y.weights, conv->to_y.slices);
-    destroy_weights(conv->to_x.weights, conv->to_x.slices);
+    destroy_weights(conv->to_y.slice, conv->to_y.slices);
+    destroy_weights(conv->to_x.slice, conv->to_x.slices);
     const struct gradient *g = &conv->gradient;
-    destroy_weights(g->partial, g->slices_k * g->slices_c * g->groups);
+    destroy_weights(g->partial, ampk_conv_tiles(g) * g->groups);
+    free(conv->to_y.weights);
+    free(conv->to_x.weights);
+    if (!g->is_lent) free(g->kept);
     ampk_dnnl_plan_destroy(conv->to_y.plan);
     ampk_dnnl_plan_destroy(conv->to_x.plan);
     ampk_dnnl_plan_destroy(g->plan);
-    ampk_winograd_destroy(conv);
-    free(conv->gradient.sums);
     free(conv);
 }

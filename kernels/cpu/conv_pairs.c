@@ -182,7 +182,7 @@ static void take_sums(const struct sizes *z, size_t taps, const float *sums, flo
 
 void ampk_pairs_task(struct ampk_context *ctx, const struct ampk_conv *conv,
                      const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
-                     void *memory)
+                     void *memory, float *gradient)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     const struct gradient *g = &conv->gradient;
@@ -196,5 +196,5 @@ void ampk_pairs_task(struct ampk_context *ctx, const struct ampk_conv *conv,
         pair_units(ctx, conv, dy, false, task / g->groups, unit, (uint16_t *)cast, dy_pairs);
         multiply(ctx, conv, &z, x_pairs, dy_pairs, rows, sums, unit > first);
     }
-    take_sums(&z, (size_t)s->kh * s->kw, sums, g->sums + task * ampk_conv_tile(conv));
+    take_sums(&z, (size_t)s->kh * s->kw, sums, gradient);
 }

@@ -1,13 +1,17 @@
 /* The weights of a convolution on their way from FP32 masters into the layouts of oneDNN or of
  * winograd.c, and their gradient on its way back.
  *
- * BF16 goes into both passes' layouts in one pass over the masters, if the layouts are lines of
- * BF16 (dnnl_compat.h): oneDNN's own reorder takes twice as long. Else oneDNN or winograd.c
- * reorders a rounded copy.
+ * BF16 goes into a layout in one pass over the masters, if the layout is lines of BF16
+ * (dnnl_compat.h): oneDNN's own reorder takes twice as long. Else oneDNN reorders a rounded copy.
+ *
+ * A training's passes pack their weights when they run, into work memory that all convolutions
+ * share: packed weights are found in the cache then, and no convolution keeps any. The partial
+ * gradients of a pass lie there too.
  */
 #include "conv.h"
 
 #include <omp.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -26,18 +30,29 @@ size_t ampk_cpu_conv_padded_weights(const struct ampk_conv *conv)
     return ampk_conv_weight_count(&conv->shape) / conv->shape.k * conv->filters;
 }
 
-size_t ampk_conv_weights_memory(const struct ampk_context *ctx, const struct ampk_conv *conv)
+size_t ampk_conv_packing_memory(const struct ampk_context *ctx, const struct ampk_conv *conv)
 {
-    size_t copy = ampk_cpu_conv_padded_weights(conv) * sizeof(float);
+    size_t copy = conv->winograd ? 0 : ampk_cpu_conv_padded_weights(conv) * sizeof(float);
     size_t packed = packed_bytes(&conv->shape) * ctx->threads;
-    return copy > packed ? copy : packed;
+    return ampk_whole_lines(copy > packed ? copy : packed);
 }
 
 /* ---- weights ---- */
 
-/* Rounds a block into memory of this thread and puts it into the layouts of both passes. */
-static void pack_block(struct ampk_context *ctx, struct ampk_conv *conv, const float *weights,
-                       struct ampk_weight_block *b, uint16_t *memory)
+/* Where packed weights go; NULL: not into that pass's layout. */
+struct packed {
+    char *to_y, *to_x;
+};
+
+static void place_slices(const struct pass *pass, char *weights)
+{
+    for (int i = 0; weights && pass->slice && i < pass->slices; i++)
+        ampk_dnnl_weights_place(pass->slice[i], weights + i * pass->slice_bytes);
+}
+
+/* Rounds a block into memory of this thread and puts it into the layouts. */
+static void pack_block(struct ampk_context *ctx, const struct ampk_conv *conv,
+                       struct ampk_weight_block *b, uint16_t *memory, const struct packed *out)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     const struct pass *to_y = &conv->to_y, *to_x = &conv->to_x;
@@ -45,30 +60,31 @@ static void pack_block(struct ampk_context *ctx, struct ampk_conv *conv, const f
     size_t filter = (size_t)ampk_conv_slice_channels(conv) * b->taps;
     int has = ampk_smaller(b->filters, s->k - b->filter);
     ctx->isa->rows.load_bf16(memory, row,
-                             weights + b->filter * filter + (size_t)b->channel * b->taps, AMPK_FP32,
-                             (size_t)has, row, filter);
+                             conv->masters + b->filter * filter + (size_t)b->channel * b->taps,
+                             AMPK_FP32, (size_t)has, row, filter);
     memset(memory + has * row, 0, (b->filters - has) * row * sizeof *memory);
     b->values = memory;
     int filters = conv->filters / to_y->slices, channels = s->c / to_x->slices;
     int group = conv->apart ? b->filter / filters : 0;
-    if (to_y->plan)
+    if (out->to_y)
         ctx->isa->put_lines(b, ampk_dnnl_plan_lines(to_y->plan), b->filter % filters, b->channel,
-                            ampk_dnnl_weights_bf16(to_y->weights[b->filter / filters]));
-    if (to_x->plan)
+                            ampk_dnnl_weights_bf16(to_y->slice[b->filter / filters]));
+    if (out->to_x)
         ctx->isa->put_lines(b, ampk_dnnl_plan_lines(to_x->plan), b->filter - group * filters,
                             b->channel % channels,
-                            ampk_dnnl_weights_bf16(to_x->weights[group + b->channel / channels]));
+                            ampk_dnnl_weights_bf16(to_x->slice[group + b->channel / channels]));
 }
 
 /* BF16 into layouts of lines. Some filters are read from memory once, in order, and then from the
  * cache. */
-static uint32_t pack_lines(struct ampk_context *ctx, struct ampk_conv *conv, const float *weights)
+static uint32_t pack_lines(struct ampk_context *ctx, const struct ampk_conv *conv,
+                           const struct packed *out, char *memory)
 {
     const struct ampk_conv_shape *s = &conv->shape;
+    const float *weights = conv->masters;
     int taps = s->kh * s->kw, channels = ampk_conv_slice_channels(conv);
     size_t filter = (size_t)channels * taps;
     size_t lane = packed_bytes(s);
-    char *memory = ampk_memory(ctx, lane * ctx->threads);
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
     for (int k = 0; k < s->k; k += PACKED_FILTERS) {
@@ -78,15 +94,15 @@ static uint32_t pack_lines(struct ampk_context *ctx, struct ampk_conv *conv, con
         for (int c = 0; c < channels; c += PACKED_CHANNELS) {
             struct ampk_weight_block b = {
                 k, PACKED_FILTERS, c, ampk_smaller(channels - c, PACKED_CHANNELS), taps, NULL};
-            pack_block(ctx, conv, weights, &b, (uint16_t *)(memory + lane * omp_get_thread_num()));
+            pack_block(ctx, conv, &b, (uint16_t *)(memory + lane * omp_get_thread_num()), out);
         }
     }
     return largest;
 }
 
-/* By oneDNN, into any layout, or into Winograd's panels. */
-static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv,
-                                const float *weights)
+/* By oneDNN, into any layout. */
+static uint32_t reorder_weights(struct ampk_context *ctx, const struct ampk_conv *conv,
+                                const struct packed *out, char *memory)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     size_t count = ampk_conv_weight_count(s), pieces = ampk_pieces(count);
@@ -95,7 +111,7 @@ static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv
     size_t filters = padded / to_y->slices; /* one pass slices by k, the other by c or by groups */
     size_t channels =
         conv->apart ? padded / to_x->slices : (size_t)s->c / to_x->slices * s->kh * s->kw;
-    float *rounded = ampk_memory(ctx, padded * sizeof *rounded);
+    float *rounded = (float *)memory;
     memset(rounded + count, 0, (padded - count) * sizeof *rounded);
     uint32_t largest = 0;
 #pragma omp parallel num_threads(ctx->threads)
@@ -104,16 +120,15 @@ static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv
         for (size_t i = 0; i < pieces; i++) {
             size_t first = i * AMPK_PIECE, size = ampk_piece(count, first);
             uint32_t found =
-                ctx->isa->rows.round(rounded + first, weights + first, size, s->compute);
+                ctx->isa->rows.round(rounded + first, conv->masters + first, size, s->compute);
             if (found > largest) largest = found;
         }
-        if (conv->winograd) ampk_winograd_pack(conv, rounded);
 #pragma omp for schedule(dynamic) nowait
-        for (int i = 0; i < (to_y->plan ? to_y->slices : 0); i++)
-            ampk_dnnl_weights_pack(to_y->plan, rounded + i * filters, to_y->weights[i]);
+        for (int i = 0; i < (to_y->plan && out->to_y ? to_y->slices : 0); i++)
+            ampk_dnnl_weights_pack(to_y->plan, rounded + i * filters, to_y->slice[i]);
 #pragma omp for schedule(dynamic) nowait
-        for (int i = 0; i < (to_x->plan ? to_x->slices : 0); i++)
-            ampk_dnnl_weights_pack(to_x->plan, rounded + i * channels, to_x->weights[i]);
+        for (int i = 0; i < (to_x->plan && out->to_x ? to_x->slices : 0); i++)
+            ampk_dnnl_weights_pack(to_x->plan, rounded + i * channels, to_x->slice[i]);
     }
     return largest;
 }
@@ -121,82 +136,138 @@ static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv
 static bool has_lines(const struct ampk_conv *conv)
 {
     const struct ampk_dnnl_plan *to_y = conv->to_y.plan, *to_x = conv->to_x.plan;
-    return !conv->winograd && (!to_y || ampk_dnnl_plan_lines(to_y)) &&
-           (!to_x || ampk_dnnl_plan_lines(to_x));
+    return (!to_y || ampk_dnnl_plan_lines(to_y)) && (!to_x || ampk_dnnl_plan_lines(to_x));
+}
+
+static void pack(struct ampk_context *ctx, struct ampk_conv *conv, struct packed out, char *memory)
+{
+    uint32_t largest;
+    place_slices(&conv->to_y, out.to_y);
+    place_slices(&conv->to_x, out.to_x);
+    if (conv->winograd)
+        largest = ampk_winograd_pack(ctx, conv, (float *)out.to_y, (float *)out.to_x);
+    else if (has_lines(conv))
+        largest = pack_lines(ctx, conv, &out, memory);
+    else
+        largest = reorder_weights(ctx, conv, &out, memory);
+    ampk_amax_raise(conv->masters_amax, largest);
+    conv->masters_amax = NULL;
 }
 
 void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_weights *list,
                                int count)
 {
-    for (const struct ampk_new_weights *w = list; w < list + count; w++)
-        ampk_amax_raise(w->amax, has_lines(w->conv) ? pack_lines(ctx, w->conv, w->weights)
-                                                    : reorder_weights(ctx, w->conv, w->weights));
+    for (const struct ampk_new_weights *w = list; w < list + count; w++) {
+        struct ampk_conv *conv = w->conv;
+        struct packed kept = {conv->to_y.weights, conv->to_x.weights};
+        conv->masters = w->weights;
+        conv->masters_amax = w->amax;
+        if (!conv->packs_anew)
+            pack(ctx, conv, kept, ampk_memory(ctx, ampk_conv_packing_memory(ctx, conv)));
+    }
+}
+
+size_t ampk_conv_pass_memory(const struct ampk_context *ctx, const struct ampk_conv *conv,
+                             const struct pass *pass)
+{
+    return conv->packs_anew ? ampk_conv_packed_bytes(pass) + ampk_conv_packing_memory(ctx, conv)
+                            : 0;
+}
+
+const char *ampk_conv_take_weights(struct ampk_context *ctx, struct ampk_conv *conv,
+                                   const struct pass *pass, char *memory)
+{
+    if (!conv->packs_anew) return pass->weights;
+    struct packed out = {pass->to_x ? NULL : memory, pass->to_x ? memory : NULL};
+    pack(ctx, conv, out, memory + ampk_conv_packed_bytes(pass));
+    return memory;
 }
 
 /* ---- weight gradients ---- */
 
-/* A task's part of a tile. */
-static float *partial(const struct ampk_conv *conv, int tile, int group, size_t *count)
+/* Where filters are padded, the gradient is laid out with them first. */
+static size_t padded_bytes(const struct ampk_conv *conv)
+{
+    bool padded = conv->gradient.plan && conv->filters != conv->shape.k;
+    return padded ? ampk_cpu_conv_padded_weights(conv) * sizeof(float) : 0;
+}
+
+size_t ampk_conv_partials_memory(const struct ampk_conv *conv)
 {
     const struct gradient *g = &conv->gradient;
-    size_t task = (size_t)tile * g->groups + group;
-    if (!g->sums) return ampk_dnnl_weights_values(g->partial[task], count);
-    *count = ampk_conv_tile(conv);
-    return g->sums + task * *count;
+    return g->partial_bytes * ampk_conv_tiles(g) * g->groups + padded_bytes(conv);
+}
+
+/* A task's part of a tile. */
+static float *partial(const struct ampk_conv *conv, char *partials, int tile, int group)
+{
+    const struct gradient *g = &conv->gradient;
+    return (float *)(partials + ((size_t)tile * g->groups + group) * g->partial_bytes);
+}
+
+/* Floats of a part, without what fills its last cache line. */
+static size_t partial_floats(const struct ampk_conv *conv)
+{
+    const struct gradient *g = &conv->gradient;
+    return (g->plan ? ampk_dnnl_plan_weights(g->plan) : g->partial_bytes) / sizeof(float);
 }
 
 /* Adds the partial gradients of a tile; returns the largest magnitude of the sum. */
-static uint32_t finish_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile)
+static uint32_t add_partials(struct ampk_context *ctx, const struct ampk_conv *conv, char *partials,
+                             int tile)
 {
-    size_t count;
-    float *sum = partial(conv, tile, 0, &count);
+    size_t count = partial_floats(conv);
+    float *sum = partial(conv, partials, tile, 0);
     for (int i = 1; i < conv->gradient.groups; i++)
-        ctx->isa->rows.add(sum, partial(conv, tile, i, &count), count);
+        ctx->isa->rows.add(sum, partial(conv, partials, tile, i), count);
     return ctx->isa->rows.amax(sum, count);
 }
 
-/* Of oneDNN one tile goes straight to dst, or to `plain`, which is laid out as dst is, and from
- * there while it is in the cache. */
-static void take_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile, float *dst,
-                      float factor, bool accumulate, float *plain)
+/* Puts a tile to its place in the gradient. `padded` is laid out as that is. */
+static void keep_tile(const struct ampk_conv *conv, char *partials, int tile, float *padded)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     const struct gradient *g = &conv->gradient;
-    size_t filter = (size_t)(s->c / s->groups) * s->kh * s->kw, run = filter / g->slices_c, count;
+    size_t filter = (size_t)(s->c / s->groups) * s->kh * s->kw, run = filter / g->slices_c;
     size_t filters = (size_t)s->k / g->slices_k; /* padded ones only if g->slices_k is 1 */
     size_t first = (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
-    const float *from = plain + first;
+    const float *from = padded + first;
     size_t step = filter;
-    if (g->sums) {
-        from = partial(conv, tile, 0, &count);
+    if (!g->plan) {
+        from = partial(conv, partials, tile, 0);
         step = run;
     } else {
-        bool direct = !accumulate && factor == 1 && conv->filters == s->k;
+        bool direct = conv->filters == s->k;
         ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
-                                 (direct ? dst : plain) + first);
+                                 (direct ? g->kept : padded) + first);
         if (direct) return;
     }
     for (size_t i = 0; i < filters; i++)
-        ctx->isa->rows.add_scaled(dst + first + i * filter, from + i * step, run, factor,
-                                  accumulate);
+        memcpy(g->kept + first + i * filter, from + i * step, run * sizeof *from);
 }
 
-/* Whoever wants the gradient first has the tiles finished, and may store them at once. */
-static void take_gradient(struct ampk_context *ctx, struct ampk_conv *conv, float *dst,
-                          float factor, bool accumulate)
+void ampk_conv_finish_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *partials)
 {
     struct gradient *g = &conv->gradient;
-    int tiles = g->slices_k * g->slices_c;
-    float *plain = ampk_memory(ctx, ampk_cpu_conv_padded_weights(conv) * sizeof *plain);
-    uint32_t largest = g->added ? g->amax : 0;
+    int tiles = ampk_conv_tiles(g);
+    float *padded = partial(conv, partials, tiles, 0); /* behind them */
+    uint32_t largest = 0;
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
     for (int tile = 0; tile < tiles; tile++) {
-        uint32_t found = g->added ? 0 : finish_tile(ctx, conv, tile);
+        uint32_t found = add_partials(ctx, conv, partials, tile);
         if (found > largest) largest = found;
-        if (dst) take_tile(ctx, conv, tile, dst, factor, accumulate, plain);
+        keep_tile(conv, partials, tile, padded);
     }
-    g->added = true;
     g->amax = largest;
+}
+
+void ampk_cpu_conv_keep_gradient(struct ampk_context *ctx, struct ampk_conv *conv, float *at)
+{
+    struct gradient *g = &conv->gradient;
+    (void)ctx;
+    if (!g->is_lent) free(g->kept);
+    g->kept = at;
+    g->is_lent = true;
 }
 
 void ampk_cpu_conv_weight_gradients(struct ampk_context *ctx,
@@ -204,8 +275,12 @@ void ampk_cpu_conv_weight_gradients(struct ampk_context *ctx,
                                     float factor, bool accumulate)
 {
     for (const struct ampk_weight_gradient *g = list; g < list + count; g++) {
-        if (g->dst || !g->conv->gradient.added)
-            take_gradient(ctx, g->conv, g->dst, factor, accumulate);
-        ampk_amax_raise(g->amax, g->conv->gradient.amax);
+        const struct gradient *own = &g->conv->gradient;
+        size_t n = ampk_conv_weight_count(&g->conv->shape), pieces = ampk_pieces(n);
+        ampk_amax_raise(g->amax, own->amax);
+#pragma omp parallel for num_threads(ctx->threads) if (pieces > 1)
+        for (size_t i = 0; i < (g->dst ? pieces : 0); i++)
+            ctx->isa->rows.add_scaled(g->dst + i * AMPK_PIECE, own->kept + i * AMPK_PIECE,
+                                      ampk_piece(n, i * AMPK_PIECE), factor, accumulate);
     }
 }

@@ -2,13 +2,11 @@
  *
  * Tasks are as conv_create.c has them, but for this. A band is some rows of tiles. A task of a pass
  * first brings the weights of its slice to their 36 points, then runs over several units, so that
- * this costs little beside them: the points are four times the weights, too many to be kept. Kept
- * are the rounded weights, in panels of filters for one pass and of channels for the other.
+ * this costs little beside them: the points are four times the weights, too many for all slices at
+ * once. They come from the rounded weights, in panels of filters for one pass and of channels for
+ * the other.
  */
 #include "conv.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 enum {
     TAPS = 9,
@@ -204,18 +202,17 @@ static void need_lane(struct ampk_conv *conv, size_t x, size_t y, size_t scratch
     if (bytes > conv->lane_bytes) conv->lane_bytes = bytes;
 }
 
-static bool create_pass(struct ampk_conv *conv, struct pass *pass)
+static void create_pass(struct ampk_conv *conv, struct pass *pass)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     bool to_x = pass->to_x;
     size_t in = (size_t)pass->bands.in_rows * s->w * pass->read;
     size_t out = (size_t)pass->bands.rows * s->w * pass->written / pass->slices;
     need_lane(conv, to_x ? out : in, to_x ? in : out, pass_scratch(conv, pass));
-    pass->panels = ampk_aligned_memory(ampk_conv_weight_count(s) * sizeof(float));
-    return pass->panels != NULL;
+    pass->slice_bytes = ampk_conv_weight_count(s) / pass->slices * sizeof(float);
 }
 
-static bool create_gradient(struct ampk_conv *conv, int threads)
+static void create_gradient(struct ampk_conv *conv, int threads)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
@@ -223,57 +220,45 @@ static bool create_gradient(struct ampk_conv *conv, int threads)
     size_t x = (size_t)g->bands.in_rows * s->w * (s->c / g->slices_c);
     size_t y = (size_t)g->bands.rows * s->w * (s->k / g->slices_k);
     need_lane(conv, x, y, gradient_scratch(conv));
-    g->sums = ampk_aligned_memory(ampk_conv_weight_count(s) * g->groups * sizeof(float));
-    return g->sums != NULL;
+    g->partial_bytes = ampk_conv_weight_count(s) / ampk_conv_tiles(g) * sizeof(float);
 }
 
-bool ampk_winograd_create(struct ampk_conv *conv, int threads, char *err, size_t err_size)
+void ampk_winograd_create(struct ampk_conv *conv, int threads)
 {
     bool backward = !conv->shape.forward_only, transposed = conv->shape.transposed;
     cut_pass(&conv->shape, threads, &conv->to_y, false);
     cut_pass(&conv->shape, threads, &conv->to_x, true);
-    if (((!backward && transposed) || create_pass(conv, &conv->to_y)) &&
-        ((!backward && !transposed) || create_pass(conv, &conv->to_x)) &&
-        (!backward || create_gradient(conv, threads)))
-        return true;
-    snprintf(err, err_size, AMPK_NO_MEMORY ": weights of a convolution");
-    return false;
-}
-
-void ampk_winograd_destroy(struct ampk_conv *conv)
-{
-    free(conv->to_y.panels);
-    free(conv->to_x.panels);
-}
-
-size_t ampk_winograd_bytes(const struct ampk_conv_shape *s)
-{
-    struct gradient g = {0};
-    size_t weights = ampk_conv_weight_count(s) * sizeof(float);
-    if (s->forward_only) return weights;
-    cut_gradient(s, 1, &g);
-    return weights * (2 + g.groups);
+    if (backward || !transposed) create_pass(conv, &conv->to_y);
+    if (backward || transposed) create_pass(conv, &conv->to_x);
+    if (backward) create_gradient(conv, threads);
 }
 
 /* ---- weights ---- */
 
-const float *ampk_winograd_panels(const struct pass *pass, int slice)
-{
-    return pass->panels + (size_t)slice * (pass->written / pass->slices) * pass->read * TAPS;
-}
-
-/* Filters are the lanes for y, channels for x. For the threads of a parallel region. */
-void ampk_winograd_pack(struct ampk_conv *conv, const float *rounded)
+/* Filters are the lanes for y, channels for x. A panel is rounded while it is in the cache. */
+uint32_t ampk_winograd_pack(struct ampk_context *ctx, const struct ampk_conv *conv, float *to_y,
+                            float *to_x)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     size_t filter = (size_t)s->c * TAPS;
-    float *to_y = conv->to_y.panels, *to_x = conv->to_x.panels;
-#pragma omp for schedule(dynamic) nowait
-    for (int k = 0; k < (to_y ? s->k : 0); k += AMPK_WINOGRAD_PANEL)
-        conv->winograd->pack(rounded + k * filter, filter, TAPS, (size_t)s->c, false,
-                             to_y + k * filter);
-#pragma omp for schedule(dynamic) nowait
-    for (int c = 0; c < (to_x ? s->c : 0); c += AMPK_WINOGRAD_PANEL)
-        conv->winograd->pack(rounded + (size_t)c * TAPS, TAPS, filter, (size_t)s->k, true,
-                             to_x + (size_t)c * s->k * TAPS);
+    int of_y = to_y ? s->k / AMPK_WINOGRAD_PANEL : 0, of_x = to_x ? s->c / AMPK_WINOGRAD_PANEL : 0;
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
+    for (int i = 0; i < of_y + of_x; i++) {
+        bool turned = i >= of_y;
+        size_t lane = turned ? TAPS : filter, channel = turned ? filter : TAPS;
+        size_t channels = (size_t)(turned ? s->k : s->c);
+        size_t first = (size_t)(turned ? i - of_y : i) * AMPK_WINOGRAD_PANEL;
+        size_t values = channels * TAPS;
+        float *panel = (turned ? to_x : to_y) + first * values;
+        const float *from = conv->masters + first * lane;
+        /* Filters are read from memory in order, and then from the cache. */
+        uint32_t found = turned ? 0 : ctx->isa->rows.amax(from, AMPK_WINOGRAD_PANEL * values);
+        conv->winograd->pack(from, lane, channel, channels, turned, panel);
+        uint32_t rounded =
+            ctx->isa->rows.round(panel, panel, AMPK_WINOGRAD_PANEL * values, s->compute);
+        if (turned) found = rounded;
+        if (found > largest) largest = found;
+    }
+    return largest;
 }

@@ -29,7 +29,7 @@
 /* Those of conv.c and conv_weights.c, which are compiled once. */
 #define AMPK_CPU_CONV(X)                                                                           \
     X(conv_create) X(conv_destroy) X(conv_set_weights) X(conv_forward)               \
-    X(conv_bias_forward) X(conv_backward) X(conv_weight_gradients)
+    X(conv_bias_forward) X(conv_backward) X(conv_keep_gradient) X(conv_weight_gradients)
 /* The members of struct ampk_rows. */
 #define AMPK_CPU_ROWS(X)                                                                           \
     X(load) X(load_bf16) X(round) X(store) X(add) X(add_scaled) X(amax)                            \

@@ -1,5 +1,5 @@
 /* See dnnl_compat.h. Memory objects of x, y and scratch are made per execution (they hold a
- * pointer); those of weights live as long as the weights, because creating one clears the padding
+ * pointer); those of weights live as long as the weights, because placing one clears the padding
  * of its layout. */
 #include "dnnl_compat.h"
 
@@ -44,7 +44,6 @@ struct ampk_dnnl_plan {
 struct ampk_dnnl_weights {
     dnnl_memory_t memory;
     void *values;
-    size_t count; /* if they are FP32 */
 };
 
 static void check(dnnl_status_t status, const char *what)
@@ -476,16 +475,12 @@ static dnnl_memory_t memory_of(dnnl_engine_t engine, layout_p layout, void *data
 struct ampk_dnnl_weights *ampk_dnnl_weights_create(const struct ampk_dnnl_plan *plan, char *err,
                                                    size_t err_size)
 {
-    size_t bytes = dnnl_memory_desc_get_size(plan->weights);
-    struct ampk_dnnl_weights *w = has_room(bytes + ROOM) ? calloc(1, sizeof *w) : NULL;
-    if (w) w->values = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (!w || !w->values) {
-        snprintf(err, err_size, AMPK_NO_MEMORY ": %zu bytes for convolution weights", bytes);
-        free(w);
+    struct ampk_dnnl_weights *w = has_room(ROOM) ? calloc(1, sizeof *w) : NULL;
+    if (!w) {
+        snprintf(err, err_size, AMPK_NO_MEMORY ": weights of a convolution");
         return NULL;
     }
-    w->count = bytes / sizeof(float);
-    w->memory = memory_of(plan->dnnl->engine, plan->weights, w->values);
+    w->memory = memory_of(plan->dnnl->engine, plan->weights, DNNL_MEMORY_NONE);
     return w;
 }
 
@@ -493,14 +488,18 @@ void ampk_dnnl_weights_destroy(struct ampk_dnnl_weights *w)
 {
     if (!w) return;
     dnnl_memory_destroy(w->memory);
-    free(w->values);
     free(w);
 }
 
-float *ampk_dnnl_weights_values(struct ampk_dnnl_weights *w, size_t *count)
+size_t ampk_dnnl_plan_weights(const struct ampk_dnnl_plan *plan)
 {
-    *count = w->count;
-    return w->values;
+    return dnnl_memory_desc_get_size(plan->weights);
+}
+
+void ampk_dnnl_weights_place(struct ampk_dnnl_weights *w, void *memory)
+{
+    w->values = memory;
+    check(dnnl_memory_set_data_handle(w->memory, memory), "dnnl_memory_set_data_handle");
 }
 
 uint16_t *ampk_dnnl_weights_bf16(struct ampk_dnnl_weights *w)

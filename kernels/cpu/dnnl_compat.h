@@ -44,11 +44,15 @@ void ampk_dnnl_plan_destroy(struct ampk_dnnl_plan *);
 /* Bytes of scratch memory for one execution, to be 64-byte aligned. */
 size_t ampk_dnnl_plan_scratch(const struct ampk_dnnl_plan *);
 
+/* Without memory. */
 struct ampk_dnnl_weights *ampk_dnnl_weights_create(const struct ampk_dnnl_plan *, char *err,
                                                    size_t err_size);
 void ampk_dnnl_weights_destroy(struct ampk_dnnl_weights *);
-/* All values of a gradient in the plan's own order (its padding is 0): adding two needs no more. */
-float *ampk_dnnl_weights_values(struct ampk_dnnl_weights *, size_t *count);
+/* Bytes of the memory that such weights need, 64-byte aligned. Of a gradient these are FP32 values
+ * in the plan's own order, with padding that is 0: adding two needs no more. */
+size_t ampk_dnnl_plan_weights(const struct ampk_dnnl_plan *);
+/* From now on they lie there. What pads the layout is set to 0, all else stays. */
+void ampk_dnnl_weights_place(struct ampk_dnnl_weights *, void *memory);
 /* To and from FP32 [k][plain_c/groups][kh][kw]; weights that are read as BF16 are rounded. */
 void ampk_dnnl_weights_pack(const struct ampk_dnnl_plan *, const float *plain,
                             struct ampk_dnnl_weights *);

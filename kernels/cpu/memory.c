@@ -11,15 +11,16 @@ enum {
     HUGE_PAGE = 2 << 20, /* larger blocks ask for such pages: fewer misses of the TLB */
 };
 
-/* aligned_alloc wants a multiple of the alignment. One unit more also makes 0 bytes a valid
- * request. */
+/* A request for 0 bytes is valid. What follows the last whole huge page stays in small ones: the
+ * first byte of a huge one would take all of it. */
 void *ampk_aligned_memory(size_t bytes)
 {
-    size_t unit = bytes > HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
-    if (bytes > SIZE_MAX - unit) return NULL;
-    void *memory = aligned_alloc(unit, (bytes / unit + 1) * unit);
+    void *memory = NULL;
+    if (bytes > SIZE_MAX - ALIGNMENT) return NULL;
+    size_t lines = (bytes / ALIGNMENT + 1) * ALIGNMENT;
+    if (posix_memalign(&memory, bytes > HUGE_PAGE ? HUGE_PAGE : ALIGNMENT, lines)) return NULL;
 #ifdef MADV_HUGEPAGE
-    if (memory && unit == HUGE_PAGE) madvise(memory, (bytes / unit + 1) * unit, MADV_HUGEPAGE);
+    if (bytes > HUGE_PAGE) madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #endif
     return memory;
 }

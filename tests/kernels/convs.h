@@ -143,6 +143,14 @@ static size_t weight_count(const struct ampk_conv_shape *s)
     return (size_t)s->k * (s->c / s->groups) * s->kh * s->kw;
 }
 
+/* Raises what watches the weights of a backend that reads them in a pass. */
+static void run_forward(struct rig *r, const struct convs *c)
+{
+    struct pair x = input_tensor_of(r, shape_x(&c->shape), random_value);
+    struct pair y = output_tensor(r, shape_y(&c->shape), false);
+    r->backend->conv_forward(r->context, c->tested, &x.tested, &y.tested, NULL, NULL);
+}
+
 /* Each gets its own, all in one call. */
 static void set_random_weights(struct rig *r, const struct convs *c, int count)
 {
@@ -159,8 +167,10 @@ static void set_random_weights(struct rig *r, const struct convs *c, int count)
     }
     r->backend->conv_set_weights(r->context, tested, count);
     ampk_reference.conv_set_weights(NULL, exact, 2 * count);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        run_forward(r, &c[i]);
         check_amax(r, "conv_set_weights", &amax[i], 0);
+    }
 }
 
 static struct convs make_convs(struct rig *r, struct ampk_conv_shape shape)

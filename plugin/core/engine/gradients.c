@@ -19,7 +19,13 @@ static bool fuses_update(const struct amp_graph *g)
     return g->backend->conv_update != NULL;
 }
 
-/* Whether the convolution keeps this gradient itself, in a layout of its own. */
+/* Whether a convolution keeps its gradient where the update reads it. */
+static bool lends_gradients(const struct amp_graph *g)
+{
+    return g->backend->conv_keep_gradient != NULL;
+}
+
+/* Whether this gradient is a convolution's, which may have a layout of its own for it. */
 static bool is_kept(const struct amp_graph *g, const struct amp_param *p)
 {
     return p->kind == AMP_PARAM_WEIGHTS && g->plan->layers[p->layer].ours;
@@ -49,11 +55,12 @@ static void count_gradients(struct amp_graph *g)
     }
 }
 
-/* Floats in `gradients`. It has room for convolutions' weights only if the update must read them
- * there: with sums, or with own_gradients, it does not. */
+/* Floats in `gradients`. It has room for convolutions' weights only if these keep them there, or if
+ * the update must read them there: with sums, or with own_gradients, it does not. */
 static size_t gradients_of_pass(const struct amp_graph *g)
 {
-    return g->sums || g->own_gradients ? g->n_flat : g->n_gradients;
+    bool elsewhere = (g->sums && !lends_gradients(g)) || g->own_gradients;
+    return elsewhere ? g->n_flat : g->n_gradients;
 }
 
 void amp_graph_place_gradients(struct amp_graph *g)
@@ -104,8 +111,9 @@ void amp_graph_list_weight_gradients(struct amp_graph *g)
         if (!node->conv || !node->plan->backward || node->plan->frozen) continue;
         const struct amp_param *p = node->weights;
         int k = g->n_learning++;
-        g->of_pass[k] =
-            (struct ampk_weight_gradient){node->conv, p->grad, &node->watch[AMP_WATCH_DW]};
+        bool lends = lends_gradients(g);
+        g->of_pass[k] = (struct ampk_weight_gradient){node->conv, lends ? NULL : p->grad,
+                                                      &node->watch[AMP_WATCH_DW]};
         g->of_step[k] = (struct ampk_weight_gradient){node->conv, p->sum, NULL};
         node->gradient = &g->of_pass[k];
     }

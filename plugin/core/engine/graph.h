@@ -26,7 +26,8 @@ struct amp_param {
     float *average; /* the moving average of value (kept.h); NULL: none */
     float learning_rate_scale, clip;
     /* Of this pass, times the loss scale; set by amp_graph_create. NULL: the weights of a
-     * convolution, which keeps their gradient itself (kernels.h, conv_backward). */
+     * convolution, which keeps their gradient itself (kernels.h, conv_backward). (Or it keeps it
+     * here: conv_keep_gradient.) */
     float *grad;
     float *sum; /* of the step's accepted passes, unscaled; NULL where a step has one pass */
     bool due;   /* to be updated at the end of the step */

@@ -114,6 +114,8 @@ static int prepare_layer(struct amp_graph *g, int i, char *err, size_t err_size)
     if (e->create && e->create(g, i, err, err_size)) return -1;
     if (allocate_loss(g, i)) return amp_graph_no_memory(g, i, "its loss", err, err_size);
     const struct amp_node *node = &g->nodes[i];
+    if (node->conv && node->weights->grad && g->backend->conv_keep_gradient)
+        g->backend->conv_keep_gradient(g->context, node->conv, node->weights->grad);
     /* All convolutions pack their new weights in one call of the backend, which takes this list. */
     if (node->conv)
         g->convs[g->n_convs++] = (struct ampk_new_weights){node->conv, node->weights->value,

@@ -63,7 +63,8 @@ static size_t gradients(const struct amp_net_desc *net, const struct amp_plan *p
         all += amp_layer_parameters(l);
         if (matrix) kept += l->n_weights;
     }
-    size_t of_pass = sums || own ? all - kept : all;
+    bool elsewhere = sums || own || backend->conv_keep_gradient;
+    size_t of_pass = elsewhere ? all - kept : all; /* conv_bytes has the others */
     return ((sums ? all : 0) + of_pass) * sizeof(float) + convolutions;
 }
 

@@ -16,7 +16,7 @@ struct ampk_backend;
 struct amp_need {
     size_t activations; /* of a pass, with its input */
     size_t parameters;  /* weights and momentum; moments and averages */
-    size_t gradients;   /* of weights, and what the convolutions keep: weights in their own type */
+    size_t gradients;   /* of weights, and what convolutions keep of weights in their own type */
     size_t images;      /* of this step and the next; 0 on a device */
     size_t exchanges;   /* 0 in one process */
     size_t program;     /* what any training takes */
