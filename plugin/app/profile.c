@@ -286,8 +286,8 @@ static void trace_steps(const struct amp_profile *p, struct timed *ways)
         t->row = way;
         bool loads = way == AMP_PROFILE_MIXED && p->trained;
         if (loads)
-            l = amp_loading_trace_start(p->trace, p->trained, p->loading->reduces,
-                                        p->loading->threads, p->net->batch, AMP_PROFILE_LOADER_ROW);
+            l = amp_loading_trace_start(p->trace, p->loading, t->net, p->trained, p->net->batch,
+                                        AMP_PROFILE_LOADER_ROW);
         if (loads && !l) fputs("amp profile: no thread could be started that loads\n", stderr);
         step(t);
         t->trace = NULL;
@@ -428,8 +428,8 @@ static void read_arguments(int argc, char **argv, struct request *r)
         .help =
             "Times training steps layer by layer, forward and backward, in Darknet's FP32 and in "
             "mixed precision, on random weights and images. With DATA it also times how fast one "
-            "core loads its training images, by Darknet's own way and by darknet-amp's, and says "
-            "whether loading keeps up. Trains nothing.",
+            "core loads its training images, by Darknet's own way and by darknet-amp's, or by "
+            "AlexeyAB's rules, and says whether loading keeps up. Trains nothing.",
         .file = {&r->cfg, &r->data},
         .least_files = 1,
         .options = options};
@@ -515,8 +515,9 @@ static void describe_loading(struct amp_loading *l, const struct request *r,
     l->width = p->net->w;
     l->height = p->net->h;
     l->random_size = p->net->layers[p->net->n - 1].random;
-    l->loader = options->loader;
-    l->reduces = options->jpeg_scale;
+    l->by_fork = amp_net_has_forks_head(p->net);
+    l->mixing = !l->by_fork ? NULL : p->net->mosaic ? "mosaic" : p->net->mixup ? "mixup" : NULL;
+    l->loader = l->by_fork ? AMP_LOADER_FAST : options->loader;
     l->precision = amp_dtype_word(options->dtype);
     l->machine = &p->machine;
     l->cores = amp_cores();
@@ -532,7 +533,7 @@ static int time_loading(const struct request *r, struct amp_profile *p, struct a
     if (!r->data) return 0;
     describe_loading(l, r, p, options);
     amp_training_args(net, r->data, args);
-    if (amp_loading_measure(l, args, stderr, err, sizeof err) ||
+    if (amp_loading_measure(l, net, args, stderr, err, sizeof err) ||
         time_step(l, net, p->net->subdivisions, err, sizeof err))
         return amp_complain(err);
     p->loading = l;

@@ -3,6 +3,7 @@
 
 #include "plugin/app/loading.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,6 +149,36 @@ AMP_TEST(waits)
     l.left[AMP_KIND_OTHER] = 50;
     CHECK_SAYS(said(&l), "left to Darknet: 200 of 300 images: 150 PNG, 50 other\n");
     CHECK_SAYS(said(&l), "convert the images to JPEG, or use more cores.\n");
+}
+
+/* Darknet has no way to compare with. */
+AMP_TEST(by_alexeyabs_rules)
+{
+    struct amp_loading l = example();
+    l.by_fork = true;
+    l.darknet = NAN;
+    l.mixing = "mosaic";
+    l.stages[AMP_LOAD_DARKNET] = 2e-3;
+    l.left[AMP_KIND_PNG] = 20;
+    CHECK_SAYS(said(&l),
+               "\n"
+               "loading: a.data: 300 of 1000 images, to 416x320, half of them made of several "
+               "(mosaic)\n"
+               "time on a core, median of 3 rounds of each image\n"
+               "\n"
+               "one core              images/s  ms an image   share\n"
+               "by AlexeyAB's rules      200.0         5.00\n"
+               "  read the file                        0.10      2%\n"
+               "  decode                               1.80     36%\n"
+               "  place and distort                    1.00     20%\n"
+               "  labels                               0.10      2%\n"
+               "  left to Darknet                      2.00     40%\n"
+               "all 8 cores (computed: one core times 8): 1600 images/s\n"
+               "left to Darknet: 20 of 300 images: 20 PNG\n");
+    CHECK_SAYS(said(&l), "\nloading its images takes 5.0 cores\n\nLoading keeps up: ");
+    CHECK_SAYS(said_in_json(&l), "\"images_per_second\": {\"darknet\": null, \"amp\": 200}");
+    CHECK_SAYS(said_in_json(&l), "\"cores_needed\": {\"darknet\": null, \"amp\": 5}");
+    CHECK_SAYS(said_in_json(&l), "\"loader\": \"fork\", \"loader_threads\": 8,");
 }
 
 AMP_TEST(by_darknets_way)

@@ -385,35 +385,43 @@ AMP_TEST(each_part_is_told_when_it_is_done)
 {
     int next = 0;
     struct loaded l;
-    load_args a = random_arguments();
-    a.d = &l.data;
     name_files("a", "jpg");
     write_jpeg(100, 100, JCS_RGB);
     write_labels();
-    REQUIRE(amp_load_image(&a, false, check_next, &next));
-    CHECK_INT(next, AMP_LOAD_PARTS);
+    loader = (struct amp_image_loader){.done = check_next, .user = &next};
+    REQUIRE(load_ours(random_arguments(), 1, &l));
+    CHECK_INT(next, AMP_LOAD_DARKNET);
     free_data(l.data);
+    loader = (struct amp_image_loader){0};
+}
+
+static const struct amp_image_loader *chosen(struct amp_session *s, const load_args *args)
+{
+    struct amp_row_loader l;
+    amp_loader_choose(s, args, &l);
+    return l.fast;
 }
 
 /* What the keys of a cfg choose. A program has one loader, of its first network's keys. */
 AMP_TEST(the_keys_choose_the_loader)
 {
-    static struct amp_net_desc net;
+    static struct amp_layer_desc head;
+    static struct amp_net_desc net = {.n = 1, .layers = &head};
     static struct amp_session s = {.desc = &net};
     load_args args = {.type = DETECTION_DATA, .n = 100, .threads = 64};
-    CHECK(!amp_loader_choose(NULL, &args));
+    CHECK(!chosen(NULL, &args));
     s.options.loader = AMP_LOADER_DARKNET;
-    CHECK(!amp_loader_choose(&s, &args));
+    CHECK(!chosen(&s, &args));
     s.options.loader = AMP_LOADER_FAST;
     s.options.jpeg_scale = true;
     s.options.image_cache = 1;
-    const struct amp_image_loader *l = amp_loader_choose(&s, &args);
+    const struct amp_image_loader *l = chosen(&s, &args);
     REQUIRE(l);
     CHECK(l->reduces && l->cache);
     args.type = CLASSIFICATION_DATA;
-    CHECK(amp_loader_choose(&s, &args) == l);
+    CHECK(chosen(&s, &args) == l);
     args.type = REGRESSION_DATA;
-    CHECK(!amp_loader_choose(&s, &args));
+    CHECK(!chosen(&s, &args));
     CHECK_INT(amp_loader_threads(NULL, &args), 64);
     s.options.loader_threads = 70;
     CHECK_INT(amp_loader_threads(&s, &args), 70);

@@ -22,7 +22,7 @@ bool amp_crops_of(const struct amp_net_desc *net, const load_args *a, struct amp
 {
     const struct amp_layer_desc *last = &net->layers[net->n - 1];
     const struct amp_yolo_desc *y = &last->loss.yolo;
-    if (!y->own_rules || a->type != DETECTION_DATA) return false;
+    if (!amp_net_has_forks_head(net) || a->type != DETECTION_DATA) return false;
     *c = (struct amp_crops){.cut = {.w = a->w,
                                     .h = a->h,
                                     .jitter = y->jitter,
@@ -145,6 +145,7 @@ static void mix_in(const struct amp_image_loader *l, const struct amp_crops *c, 
     struct row other = new_row(c);
     load_picture(l, c, path, &other);
     amp_mixup_planes(r->planes, other.planes, numbers_of(c));
+    amp_picture_tell(l, AMP_LOAD_PLACE);
     r->count = amp_mixup_truths(&c->truths, r->truths, r->count, other.truths, other.count);
     free_row(&other);
 }
