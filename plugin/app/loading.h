@@ -27,9 +27,10 @@ struct amp_loading {
                                       NaN: by_fork */
     double stages[AMP_LOAD_PARTS]; /* the same, ours; their sum is the whole */
     int left[AMP_LOAD_KINDS];      /* images that are left to Darknet */
-    enum amp_loader loader;        /* the cfg's */
-    int cores, threads;            /* that this process may use; that load a batch */
-    bool threads_given;            /* by amp_loader_threads */
+    double batch;           /* seconds in which `threads` load step_images by the cfg's way */
+    enum amp_loader loader; /* the cfg's */
+    int cores, threads;     /* that this process may use; that load a batch */
+    bool threads_given;     /* by amp_loader_threads */
     const struct amp_machine *machine; /* that trains */
     const char *precision;             /* word for amp_dtype */
     int step_images;                   /* of an iteration */
@@ -42,9 +43,10 @@ struct amp_loading {
 enum { AMP_LOAD_ROUNDS = 3 };
 
 /* Loads images of the list in a (a->paths, a->m), chosen evenly, as training of this network does,
- * by both ways in turns unless by_fork, and fills in listed, images, darknet, stages and left. An
- * image's time is the median of AMP_LOAD_ROUNDS, of this thread's time on a core. 0, or -1 with
- * text in err. */
+ * by both ways in turns unless by_fork, then a batch of step_images, and fills in listed, images,
+ * darknet, stages, left and batch. An image's time is the median of AMP_LOAD_ROUNDS, of this
+ * thread's time on a core; a batch's is the clock's. The calling thread must train the network. 0,
+ * or -1 with text in err. */
 int amp_loading_measure(struct amp_loading *, const struct network *, const struct load_args *a,
                         FILE *progress, char *err, size_t err_size);
 

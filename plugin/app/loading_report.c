@@ -119,12 +119,8 @@ static void print_rates(const struct amp_loading *l, FILE *f)
         if (i != AMP_LOAD_DARKNET || count_left(l))
             fprintf(f, "  %-28s %12.2f %6.0f%%\n", stage_words[i], 1e3 * l->stages[i],
                     100 * l->stages[i] / ours);
-    fprintf(f, "all %d cores (computed: one core times %d): ", l->cores, l->cores);
-    if (l->by_fork)
-        fprintf(f, "%.0f images/s\n", l->cores / ours);
-    else
-        fprintf(f, "Darknet %.0f images/s, darknet-amp %.0f\n", l->cores / l->darknet,
-                l->cores / ours);
+    fprintf(f, "a batch of %d images on %d thread%s, by the clock: %.1f images/s\n", l->step_images,
+            l->threads, l->threads > 1 ? "s" : "", l->step_images / l->batch);
 }
 
 static void print_left(const struct amp_loading *l, FILE *f)
@@ -247,7 +243,7 @@ void amp_loading_write_json(const struct amp_loading *l, struct amp_json *j, con
     write_images(l, j);
     amp_json_line(j, 1);
     write_pair(j, "images_per_second", 1 / l->darknet, 1 / ours);
-    write_pair(j, "images_per_second_all_cores", l->cores / l->darknet, l->cores / ours);
+    amp_json_number(j, "images_per_second_batch", l->step_images / l->batch);
     write_stages(l, j);
     write_left(l, j);
     write_step(l, j);

@@ -503,14 +503,13 @@ static int time_step(struct amp_loading *l, network *net, int subdivisions, char
         fastest = fmin(fastest, amp_clock_seconds() - begin);
     }
     l->step = fastest * subdivisions;
-    l->step_images = net->batch * subdivisions;
     return 0;
 }
 
 static void describe_loading(struct amp_loading *l, const struct request *r,
                              const struct amp_profile *p, const struct amp_options *options)
 {
-    int images = p->net->batch * p->net->subdivisions;
+    l->step_images = p->net->batch * p->net->subdivisions;
     l->data = r->data;
     l->width = p->net->w;
     l->height = p->net->h;
@@ -523,7 +522,7 @@ static void describe_loading(struct amp_loading *l, const struct request *r,
     l->cores = amp_cores();
     l->threads_given = options->loader_threads > 0;
     l->threads = l->threads_given ? options->loader_threads : l->cores;
-    if (l->threads > images) l->threads = images; /* a thread has at least one image */
+    if (l->threads > l->step_images) l->threads = l->step_images; /* each has at least one image */
 }
 
 static int time_loading(const struct request *r, struct amp_profile *p, struct amp_loading *l,
