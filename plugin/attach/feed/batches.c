@@ -15,6 +15,7 @@
 #include "plugin/attach/interposed.h"
 #include "loader.h"
 #include "plugin/core/host.h"
+#include "rows.h"
 #include "seed.h"
 #include "sizes.h"
 #include "plugin/attach/session.h"
@@ -148,6 +149,7 @@ bool amp_batches_in_hand(void)
 void amp_batches_forget(const network *net)
 {
     if (feed.net == net) amp_batches_follow(NULL, NULL);
+    amp_rows_free();
     amp_seed_forget(net);
 }
 
@@ -427,6 +429,15 @@ pthread_t amp_batches_load_in_thread(load_args args)
     return AMP_REAL(load_data_in_thread)(args);
 }
 
+/* Darknet frees NULL in their place. */
+static void keep_rows(matrix *m)
+{
+    for (int i = 0; i < m->rows; i++) {
+        amp_row_give(m->vals[i], (size_t)m->cols);
+        m->vals[i] = NULL;
+    }
+}
+
 void amp_batches_drop(data d)
 {
     if (let_go(d.X.vals)) {
@@ -434,6 +445,7 @@ void amp_batches_drop(data d)
         feed.dropped = !amp_iteration_is_trained();
     }
     amp_staging_drop(d.X.vals);
+    if (!d.shallow) keep_rows(&d.X);
 }
 
 void amp_batches_await(void)
