@@ -7,6 +7,7 @@
 
 #include "plugin/attach/feed/detection.h"
 #include "plugin/attach/feed/loader.h"
+#include "plugin/attach/feed/rows.h"
 #include "plugin/attach/session.h"
 #include "plugin/attach/feed/images.h"
 #include "plugin/images/place_rows.h"
@@ -373,6 +374,44 @@ AMP_TEST(all_instruction_sets_give_the_same_bits)
         }
         free(image.bytes);
     }
+}
+
+static float *new_row(int w, int h)
+{
+    float *row = malloc(3 * sizeof *row * (size_t)w * (size_t)h);
+    REQUIRE(row);
+    return row;
+}
+
+/* Memory of pictures is lent again, the last that came back first, while its size is asked for. */
+AMP_TEST(rows_are_kept_for_the_next_batch)
+{
+    amp_rows_free();
+    float *a = amp_row_take(8, 4), *b = amp_row_take(8, 4);
+    REQUIRE(a && b && a != b);
+    data d = {.X = {.rows = 2, .cols = 96, .vals = malloc(2 * sizeof(float *))}, .shallow = 1};
+    d.X.vals[0] = a;
+    d.X.vals[1] = b;
+    free_data(d); /* somebody else has the rows */
+    float *c = amp_row_take(8, 4);
+    REQUIRE(c && c != a && c != b);
+    d = (data){.X = {.rows = 3, .cols = 96, .vals = malloc(3 * sizeof(float *))}};
+    d.X.vals[0] = a;
+    d.X.vals[1] = b;
+    d.X.vals[2] = c;
+    free_data(d);
+    amp_row_give(new_row(8, 4), 96); /* no more than were lent */
+    CHECK(amp_row_take(8, 4) == c);
+    amp_row_give(new_row(4, 4), 48); /* of another size */
+    CHECK(amp_row_take(8, 4) == b);
+    CHECK(amp_row_take(8, 4) == a);
+    amp_row_give(a, 96);
+    amp_row_give(b, 96);
+    float *small = amp_row_take(4, 4); /* frees them */
+    amp_row_give(c, 96);
+    amp_row_give(small, 48);
+    CHECK(amp_row_take(4, 4) == small);
+    free(small);
 }
 
 static void check_next(enum amp_load_part done, void *next)
