@@ -1,8 +1,8 @@
 /* Decides which images are loaded and how their time is taken. It must not know what the times mean
  * (loading_report.c).
  *
- * Only this thread's time on a core counts, so other programs on the machine change nothing, and a
- * slow disk is not seen. */
+ * Of single images only this thread's time on a core counts, so other programs on the machine
+ * change nothing, and a slow disk is not seen. Of a batch the clock does. */
 #include "loading.h"
 
 #include <math.h>
@@ -18,9 +18,12 @@
 enum { MOST_IMAGES = 300 };
 static const double enough_seconds = 20;
 
+/* The ways to load an image, of which AlexeyAB's rules have the first. */
+enum { OURS, DARKNETS, WAYS };
+
 /* The seconds of one image in one round. */
 struct times {
-    double darknet, stages[AMP_LOAD_STAGES];
+    double parts[AMP_LOAD_PARTS];
     double since; /* when the part that is running began */
 };
 
@@ -32,47 +35,47 @@ static double thread_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Adds the time since the last part to *seconds. */
-static void count(struct times *t, double *seconds)
-{
-    double now = thread_seconds();
-    *seconds += now - t->since;
-    t->since = now;
-}
-
 /* ---- both ways, in turns ---- */
 
 static void end_part(enum amp_load_part done, void *times)
 {
     struct times *t = times;
-    count(t, &t->stages[done]);
+    double now = thread_seconds();
+    t->parts[done] += now - t->since;
+    t->since = now;
 }
 
-/* The same seed for both: they draw the same numbers and do the same work. Returns whether the
- * image was left to Darknet, 1 or 0; -1: the ways differ, and their times cannot be compared. */
-static int load_both(const load_args *args, int reduces, unsigned seed, struct times *t)
+/* Returns the number that is drawn next. */
+static int load(const network *net, int way, load_args a, unsigned seed, data *loaded,
+                struct times *t)
 {
-    data darknets, ours;
-    load_args a = *args;
-    *t = (struct times){0};
+    a.d = loaded;
     srand(seed);
-    a.d = &darknets;
-    t->since = thread_seconds();
-    load_data_blocking(a);
-    count(t, &t->darknet);
-    int next = rand();
+    *t = (struct times){.since = thread_seconds()};
+    amp_load_image(net, way == OURS, &a, end_part, t);
+    return rand();
+}
 
-    srand(seed);
-    a.d = &ours;
-    t->since = thread_seconds();
-    int left = !amp_load_image(&a, reduces, end_part, t);
-    if (left) load_data_blocking(a);
-    if (left) count(t, &t->stages[AMP_LOAD_DARKNET]);
-    bool same = next == rand() &&
-                !memcmp(ours.y.vals[0], darknets.y.vals[0], (size_t)ours.y.cols * sizeof(float));
-    free_data(darknets);
-    free_data(ours);
-    return same ? left : -1;
+/* The same seed for both: they draw the same numbers and do the same work. False: they do not, and
+ * their times cannot be compared. */
+static bool load_both(const network *net, const load_args *a, unsigned seed, struct times *ours,
+                      struct times *darknets)
+{
+    data loaded[WAYS];
+    int next = load(net, OURS, *a, seed, &loaded[OURS], ours);
+    bool same = next == load(net, DARKNETS, *a, seed, &loaded[DARKNETS], darknets) &&
+                !memcmp(loaded[OURS].y.vals[0], loaded[DARKNETS].y.vals[0],
+                        (size_t)loaded[OURS].y.cols * sizeof(float));
+    free_data(loaded[OURS]);
+    free_data(loaded[DARKNETS]);
+    return same;
+}
+
+static void load_ours(const network *net, const load_args *a, unsigned seed, struct times *ours)
+{
+    data loaded;
+    load(net, OURS, *a, seed, &loaded, ours);
+    free_data(loaded);
 }
 
 /* What the file's first bytes say. */
@@ -91,32 +94,21 @@ static int kind_of(const char *path)
     return kind;
 }
 
-static double sum(const double stages[AMP_LOAD_STAGES])
+static double sum(const struct times *t)
 {
     double all = 0;
-    for (int i = 0; i < AMP_LOAD_STAGES; i++)
-        all += stages[i];
+    for (int i = 0; i < AMP_LOAD_PARTS; i++)
+        all += t->parts[i];
     return all;
 }
 
-static double darknets(const struct times *t)
-{
-    return t->darknet;
-}
-
-static double ours(const struct times *t)
-{
-    return sum(t->stages);
-}
-
 /* The round whose time is the median. */
-static const struct times *median(const struct times *rounds,
-                                  double (*seconds)(const struct times *))
+static const struct times *median(const struct times rounds[AMP_LOAD_ROUNDS])
 {
     const struct times *sorted[AMP_LOAD_ROUNDS];
     for (int i = 0; i < AMP_LOAD_ROUNDS; i++) {
         int k = i;
-        for (; k > 0 && seconds(sorted[k - 1]) > seconds(&rounds[i]); k--)
+        for (; k > 0 && sum(sorted[k - 1]) > sum(&rounds[i]); k--)
             sorted[k] = sorted[k - 1];
         sorted[k] = &rounds[i];
     }
@@ -124,17 +116,21 @@ static const struct times *median(const struct times *rounds,
 }
 
 /* Adds one image's times. */
-static int load_image_rounds(struct amp_loading *l, const load_args *a, unsigned seed)
+static int load_image_rounds(struct amp_loading *l, const network *net, const load_args *a,
+                             unsigned seed)
 {
-    struct times rounds[AMP_LOAD_ROUNDS];
-    int left = 0;
-    for (int i = 0; i < AMP_LOAD_ROUNDS && left >= 0; i++)
-        left = load_both(a, l->reduces, seed, &rounds[i]);
-    if (left < 0) return -1;
-    if (left) l->left[kind_of(a->paths[0])]++;
-    l->darknet += median(rounds, darknets)->darknet;
-    for (int i = 0; i < AMP_LOAD_STAGES; i++)
-        l->stages[i] += median(rounds, ours)->stages[i];
+    struct times rounds[WAYS][AMP_LOAD_ROUNDS];
+    for (int i = 0; i < AMP_LOAD_ROUNDS; i++) {
+        if (l->by_fork)
+            load_ours(net, a, seed, &rounds[OURS][i]);
+        else if (!load_both(net, a, seed, &rounds[OURS][i], &rounds[DARKNETS][i]))
+            return -1;
+    }
+    const struct times *ours = median(rounds[OURS]);
+    if (ours->parts[AMP_LOAD_DARKNET] > 0) l->left[kind_of(a->paths[0])]++;
+    l->darknet += l->by_fork ? NAN : sum(median(rounds[DARKNETS]));
+    for (int i = 0; i < AMP_LOAD_PARTS; i++)
+        l->stages[i] += ours->parts[i];
     l->images++;
     return 0;
 }
@@ -156,21 +152,38 @@ static int stride_of(int n)
     return stride;
 }
 
+/* As training loads one. The fastest counts, since other work only adds time, and with
+ * amp_image_cache the first fills it. */
+static void time_batch(struct amp_loading *l, load_args a)
+{
+    data loaded;
+    a.n = l->step_images;
+    a.threads = l->threads;
+    a.d = &loaded;
+    l->batch = INFINITY;
+    for (int k = 0; k < AMP_LOAD_ROUNDS; k++) {
+        double start = amp_clock_seconds();
+        pthread_join(load_data(a), NULL);
+        l->batch = fmin(l->batch, amp_clock_seconds() - start);
+        free_data(loaded);
+    }
+}
+
 /* Turns sums over the images into means. */
 static void divide(struct amp_loading *l)
 {
     l->darknet /= l->images;
-    for (int i = 0; i < AMP_LOAD_STAGES; i++)
+    for (int i = 0; i < AMP_LOAD_PARTS; i++)
         l->stages[i] /= l->images;
 }
 
-int amp_loading_measure(struct amp_loading *l, const load_args *args, FILE *progress, char *err,
-                        size_t err_size)
+int amp_loading_measure(struct amp_loading *l, const network *net, const load_args *args,
+                        FILE *progress, char *err, size_t err_size)
 {
     int n = args->m < MOST_IMAGES ? args->m : MOST_IMAGES, stride = stride_of(n);
     double start = amp_clock_seconds();
     struct amp_progress line;
-    const size_t loads = 2 * AMP_LOAD_ROUNDS; /* of an image */
+    const size_t loads = (l->by_fork ? 1 : WAYS) * AMP_LOAD_ROUNDS; /* of an image */
     load_args a = *args;
     a.n = a.m = 1;
     l->listed = args->m;
@@ -179,7 +192,7 @@ int amp_loading_measure(struct amp_loading *l, const load_args *args, FILE *prog
     for (int k = 0; k < n && (!k || amp_clock_seconds() - start < enough_seconds); k++) {
         long place = (long)k * stride % n;
         a.paths = &args->paths[place * l->listed / n];
-        if (load_image_rounds(l, &a, (unsigned)k)) {
+        if (load_image_rounds(l, net, &a, (unsigned)k)) {
             snprintf(err, err_size,
                      "image \"%s\": Darknet and darknet-amp load it with other random numbers or "
                      "labels, so their times cannot be compared; this is a fault of darknet-amp",
@@ -189,5 +202,6 @@ int amp_loading_measure(struct amp_loading *l, const load_args *args, FILE *prog
         amp_progress_update(&line, ((size_t)k + 1) * loads);
     }
     divide(l);
+    time_batch(l, *args);
     return 0;
 }

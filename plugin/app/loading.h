@@ -11,26 +11,26 @@
 #include "measuring.h"
 
 struct load_args; /* Darknet's */
-
-/* What an image's time goes to by our own way: the parts of amp_observe.h, and all that Darknet
- * does for an image that is left to it. */
-enum { AMP_LOAD_DARKNET = AMP_LOAD_PARTS, AMP_LOAD_STAGES };
+struct network;
 
 /* Of an image that is left to Darknet, what its first bytes say. */
 enum amp_load_kind { AMP_KIND_JPEG, AMP_KIND_PNG, AMP_KIND_BMP, AMP_KIND_OTHER, AMP_LOAD_KINDS };
 
 struct amp_loading {
     const char *data;
-    int width, height;              /* of the network's input */
-    bool random_size;               /* training changes it: it is the cfg's */
-    int listed, images;             /* images of the training list; that were loaded */
-    double darknet;                 /* seconds that an image takes one core, mean of the images */
-    double stages[AMP_LOAD_STAGES]; /* the same, ours; their sum is the whole */
-    int left[AMP_LOAD_KINDS];       /* images that are left to Darknet */
-    enum amp_loader loader;         /* the cfg's */
-    bool reduces;                   /* large JPEGs: the cfg's amp_jpeg_scale */
-    int cores, threads;             /* that this process may use; that load a batch */
-    bool threads_given;             /* by amp_loader_threads */
+    int width, height;             /* of the network's input */
+    bool random_size;              /* training changes it: it is the cfg's */
+    bool by_fork;                  /* AlexeyAB's rules: Darknet has no way to load them */
+    const char *mixing;            /* key that makes half of the images of several; NULL: none */
+    int listed, images;            /* images of the training list; that were loaded */
+    double darknet;                /* seconds that an image takes one core, mean of the images;
+                                      NaN: by_fork */
+    double stages[AMP_LOAD_PARTS]; /* the same, ours; their sum is the whole */
+    int left[AMP_LOAD_KINDS];      /* images that are left to Darknet */
+    double batch;           /* seconds in which `threads` load step_images by the cfg's way */
+    enum amp_loader loader; /* the cfg's */
+    int cores, threads;     /* that this process may use; that load a batch */
+    bool threads_given;     /* by amp_loader_threads */
     const struct amp_machine *machine; /* that trains */
     const char *precision;             /* word for amp_dtype */
     int step_images;                   /* of an iteration */
@@ -42,11 +42,13 @@ struct amp_loading {
 
 enum { AMP_LOAD_ROUNDS = 3 };
 
-/* Loads images of the list in a (a->paths, a->m), chosen evenly, by both ways in turns, and fills
- * in listed, images, darknet, stages and left. An image's time is the median of AMP_LOAD_ROUNDS,
- * of this thread's time on a core. 0, or -1 with text in err. */
-int amp_loading_measure(struct amp_loading *, const struct load_args *a, FILE *progress, char *err,
-                        size_t err_size);
+/* Loads images of the list in a (a->paths, a->m), chosen evenly, as training of this network does,
+ * by both ways in turns unless by_fork, then a batch of step_images, and fills in listed, images,
+ * darknet, stages, left and batch. An image's time is the median of AMP_LOAD_ROUNDS, of this
+ * thread's time on a core; a batch's is the clock's. The calling thread must train the network. 0,
+ * or -1 with text in err. */
+int amp_loading_measure(struct amp_loading *, const struct network *, const struct load_args *a,
+                        FILE *progress, char *err, size_t err_size);
 
 /* ==== loading_report.c: says what it means. Pure C ==== */
 

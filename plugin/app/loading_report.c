@@ -4,9 +4,9 @@
 
 #include <math.h>
 
-static const char *const stage_names[AMP_LOAD_STAGES] = {"read", "decode", "place", "labels",
-                                                         "darknet"};
-static const char *const stage_words[AMP_LOAD_STAGES] = {
+static const char *const stage_names[AMP_LOAD_PARTS] = {"read", "decode", "place", "labels",
+                                                        "darknet"};
+static const char *const stage_words[AMP_LOAD_PARTS] = {
     "read the file", "decode", "place and distort", "labels", "left to Darknet"};
 static const char *const kind_names[AMP_LOAD_KINDS] = {"JPEG (CMYK or damaged)", "PNG", "BMP",
                                                        "other"};
@@ -16,7 +16,7 @@ static const char *const kind_names[AMP_LOAD_KINDS] = {"JPEG (CMYK or damaged)",
 double amp_loading_ours(const struct amp_loading *l)
 {
     double seconds = 0;
-    for (int i = 0; i < AMP_LOAD_STAGES; i++)
+    for (int i = 0; i < AMP_LOAD_PARTS; i++)
         seconds += l->stages[i];
     return seconds;
 }
@@ -97,20 +97,30 @@ static void print_verdict(const struct amp_loading *l, FILE *f)
 
 /* ---- text ---- */
 
+static void print_way(const char *way, double seconds, FILE *f)
+{
+    fprintf(f, "%-20s %9.1f %12.2f", way, 1 / seconds, 1e3 * seconds);
+}
+
 static void print_rates(const struct amp_loading *l, FILE *f)
 {
     double ours = amp_loading_ours(l);
     fprintf(f, "%-20s %9s %12s %7s\n", "one core", "images/s", "ms an image", "share");
-    fprintf(f, "%-20s %9.1f %12.2f\n", "Darknet", 1 / l->darknet, 1e3 * l->darknet);
-    fprintf(f, "%-20s %9.1f %12.2f %7s %.1fx\n", "darknet-amp", 1 / ours, 1e3 * ours, "",
-            l->darknet / ours);
-    for (int i = 0; i < AMP_LOAD_STAGES; i++)
+    if (l->by_fork) {
+        print_way("by AlexeyAB's rules", ours, f);
+    } else {
+        print_way("Darknet", l->darknet, f);
+        fputc('\n', f);
+        print_way("darknet-amp", ours, f);
+        fprintf(f, " %7s %.1fx", "", l->darknet / ours);
+    }
+    fputc('\n', f);
+    for (int i = 0; i < AMP_LOAD_PARTS; i++)
         if (i != AMP_LOAD_DARKNET || count_left(l))
             fprintf(f, "  %-28s %12.2f %6.0f%%\n", stage_words[i], 1e3 * l->stages[i],
                     100 * l->stages[i] / ours);
-    fprintf(f,
-            "all %d cores (computed: one core times %d): Darknet %.0f images/s, darknet-amp %.0f\n",
-            l->cores, l->cores, l->cores / l->darknet, l->cores / ours);
+    fprintf(f, "a batch of %d images on %d thread%s, by the clock: %.1f images/s\n", l->step_images,
+            l->threads, l->threads > 1 ? "s" : "", l->step_images / l->batch);
 }
 
 static void print_left(const struct amp_loading *l, FILE *f)
@@ -137,16 +147,20 @@ static void print_step(const struct amp_loading *l, FILE *f)
     else
         fprintf(f, "CPU, %d thread%s", m->threads, m->threads > 1 ? "s" : "");
     fprintf(f, "; fastest of %d passes)\n", l->passes);
-    fprintf(f, "loading its images takes %s cores, by Darknet's way %s\n",
-            in_cores(amp_loading_cores(l, amp_loading_ours(l)), cores),
-            in_cores(amp_loading_cores(l, l->darknet), darknets));
+    fprintf(f, "loading its images takes %s cores",
+            in_cores(amp_loading_cores(l, amp_loading_ours(l)), cores));
+    if (!l->by_fork)
+        fprintf(f, ", by Darknet's way %s", in_cores(amp_loading_cores(l, l->darknet), darknets));
+    fputc('\n', f);
 }
 
 void amp_loading_print(const struct amp_loading *l, FILE *f)
 {
-    fprintf(f, "\nloading: %s: %d of %d images, to %dx%d%s\n", l->data, l->images, l->listed,
+    fprintf(f, "\nloading: %s: %d of %d images, to %dx%d%s", l->data, l->images, l->listed,
             l->width, l->height,
             l->random_size ? ", the cfg's size (random=1: training draws others)" : "");
+    if (l->mixing) fprintf(f, ", half of them made of several (%s)", l->mixing);
+    fputc('\n', f);
     fprintf(f, "time on a core, median of %d rounds of each image\n\n", AMP_LOAD_ROUNDS);
     print_rates(l, f);
     print_left(l, f);
@@ -170,7 +184,7 @@ static void write_stages(const struct amp_loading *l, struct amp_json *j)
 {
     amp_json_line(j, 1);
     amp_json_begin(j, "stages", '[');
-    for (int i = 0; i < AMP_LOAD_STAGES; i++) {
+    for (int i = 0; i < AMP_LOAD_PARTS; i++) {
         amp_json_line(j, 2);
         amp_json_begin(j, NULL, '{');
         amp_json_string(j, "stage", stage_names[i]);
@@ -229,14 +243,17 @@ void amp_loading_write_json(const struct amp_loading *l, struct amp_json *j, con
     write_images(l, j);
     amp_json_line(j, 1);
     write_pair(j, "images_per_second", 1 / l->darknet, 1 / ours);
-    write_pair(j, "images_per_second_all_cores", l->cores / l->darknet, l->cores / ours);
+    amp_json_number(j, "images_per_second_batch", l->step_images / l->batch);
     write_stages(l, j);
     write_left(l, j);
     write_step(l, j);
     amp_json_line(j, 1);
     write_pair(j, "cores_needed", amp_loading_cores(l, l->darknet), amp_loading_cores(l, ours));
     amp_json_line(j, 1);
-    amp_json_string(j, "loader", l->loader == AMP_LOADER_FAST ? "fast" : "darknet");
+    amp_json_string(j, "loader",
+                    l->by_fork                     ? "fork"
+                    : l->loader == AMP_LOADER_FAST ? "fast"
+                                                   : "darknet");
     amp_json_put(j, "loader_threads", "%d", l->threads);
     amp_json_put(j, "cores", "%d", l->cores);
     amp_json_bool(j, "keeps_up", amp_loading_keeps_up(l));

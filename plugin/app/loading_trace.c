@@ -12,8 +12,9 @@
 
 struct amp_loading_trace {
     struct amp_trace *trace;
+    const network *net;
     load_args args;
-    int reduces, images, first_row, started;
+    int fast, images, first_row, started;
     atomic_int next, next_row;
     pthread_t threads[AMP_TRACE_THREADS];
 };
@@ -24,20 +25,17 @@ struct image_time {
     double begin;
 };
 
-static void note(struct image_time *t, const char *part)
-{
-    double now = amp_clock_seconds();
-    amp_trace_add(t->trace, t->row, "loading", part, t->begin, now);
-    t->begin = now;
-}
-
 static void end_part(enum amp_load_part done, void *user)
 {
     static const char *const names[AMP_LOAD_PARTS] = {[AMP_LOAD_READ] = "read",
                                                       [AMP_LOAD_DECODE] = "decode",
                                                       [AMP_LOAD_PLACE] = "place",
-                                                      [AMP_LOAD_LABELS] = "labels"};
-    note(user, names[done]);
+                                                      [AMP_LOAD_LABELS] = "labels",
+                                                      [AMP_LOAD_DARKNET] = "Darknet's loader"};
+    struct image_time *t = user;
+    double now = amp_clock_seconds();
+    amp_trace_add(t->trace, t->row, "loading", names[done], t->begin, now);
+    t->begin = now;
 }
 
 static void load_one(const struct amp_loading_trace *l, int k, int row)
@@ -50,10 +48,7 @@ static void load_one(const struct amp_loading_trace *l, int k, int row)
     a.paths = &l->args.paths[k % l->args.m];
     a.n = a.m = 1;
     a.d = &loaded;
-    if (!amp_load_image(&a, l->reduces, end_part, &t)) {
-        load_data_blocking(a);
-        note(&t, "Darknet's loader");
-    }
+    amp_load_image(l->net, l->fast, &a, end_part, &t);
     free_data(loaded);
     amp_trace_add(l->trace, row, "image", slash ? slash + 1 : path, begin, amp_clock_seconds());
 }
@@ -67,18 +62,20 @@ static void *work(void *p)
     return NULL;
 }
 
-struct amp_loading_trace *amp_loading_trace_start(struct amp_trace *trace, const load_args *args,
-                                                  int reduces, int threads, int images,
-                                                  int first_row)
+struct amp_loading_trace *amp_loading_trace_start(struct amp_trace *trace,
+                                                  const struct amp_loading *loading,
+                                                  const network *net, const load_args *args,
+                                                  int images, int first_row)
 {
     struct amp_loading_trace *l = calloc(1, sizeof *l);
     if (!l) return NULL;
     l->trace = trace;
+    l->net = net;
     l->args = *args;
-    l->reduces = reduces;
+    l->fast = loading->loader == AMP_LOADER_FAST;
     l->images = images;
     l->first_row = first_row;
-    if (threads > AMP_TRACE_THREADS) threads = AMP_TRACE_THREADS;
+    int threads = loading->threads < AMP_TRACE_THREADS ? loading->threads : AMP_TRACE_THREADS;
     while (l->started < threads && !pthread_create(&l->threads[l->started], NULL, work, l))
         l->started++;
     if (l->started) return l;

@@ -286,8 +286,8 @@ static void trace_steps(const struct amp_profile *p, struct timed *ways)
         t->row = way;
         bool loads = way == AMP_PROFILE_MIXED && p->trained;
         if (loads)
-            l = amp_loading_trace_start(p->trace, p->trained, p->loading->reduces,
-                                        p->loading->threads, p->net->batch, AMP_PROFILE_LOADER_ROW);
+            l = amp_loading_trace_start(p->trace, p->loading, t->net, p->trained, p->net->batch,
+                                        AMP_PROFILE_LOADER_ROW);
         if (loads && !l) fputs("amp profile: no thread could be started that loads\n", stderr);
         step(t);
         t->trace = NULL;
@@ -428,8 +428,8 @@ static void read_arguments(int argc, char **argv, struct request *r)
         .help =
             "Times training steps layer by layer, forward and backward, in Darknet's FP32 and in "
             "mixed precision, on random weights and images. With DATA it also times how fast one "
-            "core loads its training images, by Darknet's own way and by darknet-amp's, and says "
-            "whether loading keeps up. Trains nothing.",
+            "core loads its training images, by Darknet's own way and by darknet-amp's, or by "
+            "AlexeyAB's rules, and says whether loading keeps up. Trains nothing.",
         .file = {&r->cfg, &r->data},
         .least_files = 1,
         .options = options};
@@ -503,26 +503,26 @@ static int time_step(struct amp_loading *l, network *net, int subdivisions, char
         fastest = fmin(fastest, amp_clock_seconds() - begin);
     }
     l->step = fastest * subdivisions;
-    l->step_images = net->batch * subdivisions;
     return 0;
 }
 
 static void describe_loading(struct amp_loading *l, const struct request *r,
                              const struct amp_profile *p, const struct amp_options *options)
 {
-    int images = p->net->batch * p->net->subdivisions;
+    l->step_images = p->net->batch * p->net->subdivisions;
     l->data = r->data;
     l->width = p->net->w;
     l->height = p->net->h;
     l->random_size = p->net->layers[p->net->n - 1].random;
-    l->loader = options->loader;
-    l->reduces = options->jpeg_scale;
+    l->by_fork = amp_net_has_forks_head(p->net);
+    l->mixing = !l->by_fork ? NULL : p->net->mosaic ? "mosaic" : p->net->mixup ? "mixup" : NULL;
+    l->loader = l->by_fork ? AMP_LOADER_FAST : options->loader;
     l->precision = amp_dtype_word(options->dtype);
     l->machine = &p->machine;
     l->cores = amp_cores();
     l->threads_given = options->loader_threads > 0;
     l->threads = l->threads_given ? options->loader_threads : l->cores;
-    if (l->threads > images) l->threads = images; /* a thread has at least one image */
+    if (l->threads > l->step_images) l->threads = l->step_images; /* each has at least one image */
 }
 
 static int time_loading(const struct request *r, struct amp_profile *p, struct amp_loading *l,
@@ -532,7 +532,7 @@ static int time_loading(const struct request *r, struct amp_profile *p, struct a
     if (!r->data) return 0;
     describe_loading(l, r, p, options);
     amp_training_args(net, r->data, args);
-    if (amp_loading_measure(l, args, stderr, err, sizeof err) ||
+    if (amp_loading_measure(l, net, args, stderr, err, sizeof err) ||
         time_step(l, net, p->net->subdivisions, err, sizeof err))
         return amp_complain(err);
     p->loading = l;

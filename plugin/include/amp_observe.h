@@ -107,22 +107,24 @@ AMP_API int amp_stretches(const struct network *);
  * and resize_image is followed in the last row too. */
 AMP_API int amp_maps_as_fork(const struct network *);
 
-/* The parts of loading an image, in their order. */
+/* The parts of loading an image. */
 enum amp_load_part {
-    AMP_LOAD_READ,   /* the file */
-    AMP_LOAD_DECODE, /* its pixels */
-    AMP_LOAD_PLACE,  /* into the network's input, distorted and mirrored */
-    AMP_LOAD_LABELS, /* read, and moved with it */
+    AMP_LOAD_READ,    /* the file */
+    AMP_LOAD_DECODE,  /* its pixels */
+    AMP_LOAD_PLACE,   /* into the network's input, distorted and mirrored */
+    AMP_LOAD_LABELS,  /* read, and moved with it */
+    AMP_LOAD_DARKNET, /* all of it by Darknet's code; by AlexeyAB's rules: the pixels of a file that
+                         is decoded by it */
     AMP_LOAD_PARTS
 };
 typedef void amp_load_function(enum amp_load_part done, void *user);
 
-/* Loads a list of one image of DETECTION_DATA or CLASSIFICATION_DATA as training with
- * amp_loader=fast does, a detector's large JPEGs at a fraction of their size if `reduces`
- * (amp_jpeg_scale), and calls done after each part. 0: the
- * image is left to Darknet: nothing is loaded or drawn. */
-AMP_API int amp_load_image(const struct load_args *, int reduces, amp_load_function *done,
-                           void *user);
+/* Loads one row of a batch, drawn from a list of images of DETECTION_DATA or CLASSIFICATION_DATA,
+ * as training of this network does with amp_loader=fast, or if `fast` is 0 with
+ * amp_loader=darknet; of AlexeyAB's rules there is one way. Without amp_image_cache. Calls done
+ * after each part, of each image of a mosaic or mixup. The network must be attached. */
+AMP_API void amp_load_image(const struct network *, int fast, const struct load_args *,
+                            amp_load_function *done, void *user);
 
 /* Names a JPEG that is cut off, or of which libjpeg said something ("": nothing), once in a run.
  * Whoever loads images through Darknet need not ask: the plugin does, where bad images are refused.

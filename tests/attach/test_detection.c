@@ -7,6 +7,7 @@
 
 #include "plugin/attach/feed/detection.h"
 #include "plugin/attach/feed/loader.h"
+#include "plugin/attach/feed/rows.h"
 #include "plugin/attach/session.h"
 #include "plugin/attach/feed/images.h"
 #include "plugin/images/place_rows.h"
@@ -375,6 +376,44 @@ AMP_TEST(all_instruction_sets_give_the_same_bits)
     }
 }
 
+static float *new_row(int w, int h)
+{
+    float *row = malloc(3 * sizeof *row * (size_t)w * (size_t)h);
+    REQUIRE(row);
+    return row;
+}
+
+/* Memory of pictures is lent again, the last that came back first, while its size is asked for. */
+AMP_TEST(rows_are_kept_for_the_next_batch)
+{
+    amp_rows_free();
+    float *a = amp_row_take(8, 4), *b = amp_row_take(8, 4);
+    REQUIRE(a && b && a != b);
+    data d = {.X = {.rows = 2, .cols = 96, .vals = malloc(2 * sizeof(float *))}, .shallow = 1};
+    d.X.vals[0] = a;
+    d.X.vals[1] = b;
+    free_data(d); /* somebody else has the rows */
+    float *c = amp_row_take(8, 4);
+    REQUIRE(c && c != a && c != b);
+    d = (data){.X = {.rows = 3, .cols = 96, .vals = malloc(3 * sizeof(float *))}};
+    d.X.vals[0] = a;
+    d.X.vals[1] = b;
+    d.X.vals[2] = c;
+    free_data(d);
+    amp_row_give(new_row(8, 4), 96); /* no more than were lent */
+    CHECK(amp_row_take(8, 4) == c);
+    amp_row_give(new_row(4, 4), 48); /* of another size */
+    CHECK(amp_row_take(8, 4) == b);
+    CHECK(amp_row_take(8, 4) == a);
+    amp_row_give(a, 96);
+    amp_row_give(b, 96);
+    float *small = amp_row_take(4, 4); /* frees them */
+    amp_row_give(c, 96);
+    amp_row_give(small, 48);
+    CHECK(amp_row_take(4, 4) == small);
+    free(small);
+}
+
 static void check_next(enum amp_load_part done, void *next)
 {
     int *part = next;
@@ -385,35 +424,43 @@ AMP_TEST(each_part_is_told_when_it_is_done)
 {
     int next = 0;
     struct loaded l;
-    load_args a = random_arguments();
-    a.d = &l.data;
     name_files("a", "jpg");
     write_jpeg(100, 100, JCS_RGB);
     write_labels();
-    REQUIRE(amp_load_image(&a, false, check_next, &next));
-    CHECK_INT(next, AMP_LOAD_PARTS);
+    loader = (struct amp_image_loader){.done = check_next, .user = &next};
+    REQUIRE(load_ours(random_arguments(), 1, &l));
+    CHECK_INT(next, AMP_LOAD_DARKNET);
     free_data(l.data);
+    loader = (struct amp_image_loader){0};
+}
+
+static const struct amp_image_loader *chosen(struct amp_session *s, const load_args *args)
+{
+    struct amp_row_loader l;
+    amp_loader_choose(s, args, &l);
+    return l.fast;
 }
 
 /* What the keys of a cfg choose. A program has one loader, of its first network's keys. */
 AMP_TEST(the_keys_choose_the_loader)
 {
-    static struct amp_net_desc net;
+    static struct amp_layer_desc head;
+    static struct amp_net_desc net = {.n = 1, .layers = &head};
     static struct amp_session s = {.desc = &net};
     load_args args = {.type = DETECTION_DATA, .n = 100, .threads = 64};
-    CHECK(!amp_loader_choose(NULL, &args));
+    CHECK(!chosen(NULL, &args));
     s.options.loader = AMP_LOADER_DARKNET;
-    CHECK(!amp_loader_choose(&s, &args));
+    CHECK(!chosen(&s, &args));
     s.options.loader = AMP_LOADER_FAST;
     s.options.jpeg_scale = true;
     s.options.image_cache = 1;
-    const struct amp_image_loader *l = amp_loader_choose(&s, &args);
+    const struct amp_image_loader *l = chosen(&s, &args);
     REQUIRE(l);
     CHECK(l->reduces && l->cache);
     args.type = CLASSIFICATION_DATA;
-    CHECK(amp_loader_choose(&s, &args) == l);
+    CHECK(chosen(&s, &args) == l);
     args.type = REGRESSION_DATA;
-    CHECK(!amp_loader_choose(&s, &args));
+    CHECK(!chosen(&s, &args));
     CHECK_INT(amp_loader_threads(NULL, &args), 64);
     s.options.loader_threads = 70;
     CHECK_INT(amp_loader_threads(&s, &args), 70);

@@ -49,16 +49,17 @@ def check_record():
     bench.load_peer = lambda name, folder, classes: next(torchvision)
     with contextlib.redirect_stdout(io.StringIO()):
         measured, parts = bench.measure(Path("folder"), ABOUT, ["torchvision"], 2)
-    assert measured[0] == {"darknet": [.01], "amp": [.0025], "torchvision": [.004, .005, .006]}, measured
+    assert measured[0] == {"darknet": [.01], "amp": [.0025], "fork": [.0025], "torchvision": [.004, .005, .006]}, measured
     about = bench.summarise(ABOUT, measured, parts)
     ours, theirs = "mixed_precision=1", "PyTorch's DataLoader, torchvision"
     assert about["ratios"] == {f"{ours} / Darknet": {"median": 4, "min": 4, "max": 4},
-                               f"{ours} / {theirs}": {"median": 3, "min": 2, "max": 4}}, about["ratios"]
+                               f"{ours} / {theirs}": {"median": 3, "min": 2, "max": 4},
+                               f"by AlexeyAB's rules / {ours}": {"median": 1, "min": 1, "max": 1}}, about["ratios"]
     record = {"date": "2026-01-02", "machine": bench_lib.machine(), "rounds": 2, "sets": {"640x480": about},
               "peers": {"torchvision": {"torchvision": "9.8", "torch": "9.7"}}, "trainings": []}
     json.loads(bench_lib.dump(record))
     page = bench.report(record)
-    for words in ("| 9 of 640x480 | 0.31 | 92 | 0.30 | 100.0 | 400.0 | 133.3 |", "torchvision 9.8; torch 9.7;",
+    for words in ("| 9 of 640x480 | 0.31 | 92 | 0.30 | 100.0 | 400.0 | 400.0 | 133.3 |", "torchvision 9.8; torch 9.7;",
                   "| 640x480: mixed_precision=1 / Darknet | **4.00** | 4.00 | 4.00 |",
                   "/ PyTorch's DataLoader, torchvision | **3.00** | 2.00 | 4.00 |",
                   "Not installed, so left out: Ultralytics.", "2 rounds by"):
@@ -70,13 +71,37 @@ def check_record():
 
 def check_reduced():
     """Files that amp_jpeg_scale=1 reduces are loaded with it, too, and compared with Darknet's way."""
-    rates = iter((400, 1000))
+    rates = iter((400, 1000, 500))
     bench.run_on_one_core = lambda command: json.dumps(
         {"loading": {**TOLD, "images_per_second": {"darknet": 100, "amp": next(rates)}}})
     row, _ = bench.load_ours(Path("folder"), {**ABOUT, "shorter": 832})
-    assert row == {"darknet": [.01], "amp": [.0025], "reduced": [.001]}, row
+    assert row == {"darknet": [.01], "amp": [.0025], "reduced": [.001], "fork": [.002]}, row
     about = bench.summarise(ABOUT, [row], [])
     assert about["ratios"]["with amp_jpeg_scale=1 / Darknet"]["median"] == 10, about
+
+
+def check_batches():
+    """Each loader, with and without a cache, on each number of threads; the page has medians."""
+    asked, rates = [], iter(range(100, 124))
+
+    def stand_in(command, environment):
+        asked.append(Path(command[3]).read_text())
+        return json.dumps({"loading": {"images_per_second_batch": next(rates)}})
+
+    bench_lib.run = stand_in
+    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(io.StringIO()):
+        for way, key in bench.CFG_KEYS.items():
+            (Path(scratch) / f"{way}.cfg").write_text(f"[net]\nbatch=1\n{key}\n")
+        found = bench.measure_batches(Path(scratch), [1, 2], 3)
+    assert len(asked) == 24 and all("\nbatch=128\n" in text and "batch=1\n" not in text for text in asked), asked
+    fifth = found[5]
+    assert (fifth["way"], fifth["threads"], fifth["cache"]) == ("fork", 2, 0), found
+    for text in asked[5], asked[13], asked[21]:
+        assert "amp_dialect=fork" in text and "amp_loader_threads=2\n" in text and "amp_image_cache=0\n" in text, text
+    page = "\n".join(bench.report_batches({"640x480": {"batches": found}}))
+    assert "| 640x480 | by AlexeyAB's rules | 2 | **113** | 105 | 121 |" in page, page
+    assert "| 640x480 | mixed_precision=1, all from amp_image_cache | 1 | **110** | 102 | 118 |" in page, page
+    assert bench.report_batches({"640x480": {}}) == []
 
 
 def check_trainings():
@@ -114,6 +139,7 @@ def main():
         check_data(Path(scratch))
     check_record()
     check_reduced()
+    check_batches()
     check_trainings()
 
 

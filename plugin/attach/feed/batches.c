@@ -9,13 +9,13 @@
 #include "batches.h"
 
 #include "amp.h"
-#include "crops.h"
 #include "images.h"
 #include "iterations.h"
 #include "plugin/attach/ending.h"
 #include "plugin/attach/interposed.h"
 #include "loader.h"
 #include "plugin/core/host.h"
+#include "rows.h"
 #include "seed.h"
 #include "sizes.h"
 #include "plugin/attach/session.h"
@@ -45,9 +45,7 @@ struct job {
     bool seeded;
     uint64_t seed;
     int first; /* of the step's images, the first in this batch: others load those before it */
-    const struct amp_image_loader *fast; /* NULL: Darknet loads */
-    struct amp_crops crops;              /* if by_crops: rules that are not stock's */
-    bool by_crops;
+    struct amp_row_loader loader;
     struct batch *batch;
     struct amp_staging *staging; /* NULL: the batch is not staged */
     data *images;                /* one batch of one row for each image */
@@ -151,51 +149,19 @@ bool amp_batches_in_hand(void)
 void amp_batches_forget(const network *net)
 {
     if (feed.net == net) amp_batches_follow(NULL, NULL);
+    amp_rows_free();
     amp_seed_forget(net);
 }
 
 /* ---- loading one ---- */
 
-/* Darknet goes on with a black image of 10x10 where one cannot be decoded, and lays masks over it
- * by the size of the image, far beyond its end. So these are decoded once more, before. */
-static bool has_masks(data_type type)
-{
-    return type == SEGMENTATION_DATA || type == INSTANCE_DATA || type == ISEG_DATA;
-}
-
-static bool can_be_decoded(char *path)
-{
-    AMP_USE(free_image)(amp_image_load_color(path, 0, 0));
-    return !amp_images_is_bad();
-}
-
-static void load_as_stock(struct job *job, int k)
-{
-    load_args one = job->args;
-    one.paths = &job->batch->names[k];
-    one.paths[0] = job->args.paths[amp_seed_rand() % job->args.m];
-    /* A list of one path, of which one image is drawn. */
-    one.m = one.n = 1;
-    one.d = &job->images[k];
-    if (has_masks(one.type) && !can_be_decoded(one.paths[0])) return;
-    if (!job->fast || !amp_loader_load(job->fast, &one)) AMP_USE(load_data_blocking)(one);
-}
-
-static void load_crops(struct job *job, int k)
-{
-    load_args one = job->args;
-    one.d = &job->images[k];
-    amp_crops_load(job->fast, &job->crops, &one, &job->batch->names[k]);
-}
-
 /* False: it cannot be decoded, and nothing is loaded. */
 static bool load_drawn(struct job *job, int k)
 {
+    load_args one = job->args;
+    one.d = &job->images[k];
     amp_images_loading(true);
-    if (job->by_crops)
-        load_crops(job, k);
-    else
-        load_as_stock(job, k);
+    amp_loader_load(&job->loader, &one, &job->batch->names[k]);
     amp_images_loading(false);
     if (!amp_images_is_bad()) return true;
     AMP_REAL(free_data)(job->images[k]);
@@ -358,10 +324,10 @@ static pthread_t load_by_image(load_args args)
     job->first = first;
     job->seeded = feed.seeded;
     job->seed = feed.seed;
-    job->fast = amp_loader_choose(s, &args);
-    job->by_crops = s && amp_crops_of(s->desc, &args, &job->crops);
+    amp_loader_choose(s, &args, &job->loader);
     if (s) s->log.listed = (size_t)args.m;
-    if (job->by_crops && amp_net_check_dialect(s->cfg, s->desc, err, sizeof err)) amp_fail(err);
+    if (job->loader.by_crops && amp_net_check_dialect(s->cfg, s->desc, err, sizeof err))
+        amp_fail(err);
     job->staging = stage(&args);
     job->batch = hold_new_batch(args.n);
     job->images = allocate(n, sizeof *job->images);
@@ -463,6 +429,15 @@ pthread_t amp_batches_load_in_thread(load_args args)
     return AMP_REAL(load_data_in_thread)(args);
 }
 
+/* Darknet frees NULL in their place. */
+static void keep_rows(matrix *m)
+{
+    for (int i = 0; i < m->rows; i++) {
+        amp_row_give(m->vals[i], (size_t)m->cols);
+        m->vals[i] = NULL;
+    }
+}
+
 void amp_batches_drop(data d)
 {
     if (let_go(d.X.vals)) {
@@ -470,6 +445,7 @@ void amp_batches_drop(data d)
         feed.dropped = !amp_iteration_is_trained();
     }
     amp_staging_drop(d.X.vals);
+    if (!d.shallow) keep_rows(&d.X);
 }
 
 void amp_batches_await(void)

@@ -3,7 +3,7 @@
  * decoded or turned. */
 #include "classification.h"
 
-#include "images.h"
+#include "rows.h"
 #include "plugin/attach/fail.h"
 #include "plugin/attach/interposed.h"
 #include "plugin/images/turn.h"
@@ -55,9 +55,9 @@ static void load(const struct amp_image_loader *l, const load_args *a,
                  const struct amp_pixels *pixels)
 {
     struct amp_turn t = draw(a, pixels);
-    float *canvas = amp_image_make(a->size, a->size, 3).data;
+    float *canvas = amp_row_take(a->size, a->size);
     float **row = malloc(sizeof *row);
-    if (!row || !canvas) amp_fail("out of memory while loading a batch: lower batch");
+    if (!row) amp_fail("out of memory while loading a batch: lower batch");
     *row = canvas;
     if (isfinite(t.left) && isfinite(t.top))
         amp_turn(pixels, &t, canvas);

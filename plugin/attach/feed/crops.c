@@ -6,6 +6,7 @@
 #include "plugin/attach/interposed.h"
 #include "plugin/core/read/label_path.h"
 #include "images.h"
+#include "rows.h"
 #include "seed.h"
 
 #include <stdlib.h>
@@ -22,7 +23,7 @@ bool amp_crops_of(const struct amp_net_desc *net, const load_args *a, struct amp
 {
     const struct amp_layer_desc *last = &net->layers[net->n - 1];
     const struct amp_yolo_desc *y = &last->loss.yolo;
-    if (!y->own_rules || a->type != DETECTION_DATA) return false;
+    if (!amp_net_has_forks_head(net) || a->type != DETECTION_DATA) return false;
     *c = (struct amp_crops){.cut = {.w = a->w,
                                     .h = a->h,
                                     .jitter = y->jitter,
@@ -95,15 +96,9 @@ static size_t numbers_of(const struct amp_crops *c)
 
 static struct row new_row(const struct amp_crops *c)
 {
-    return (struct row){.planes = allocate(numbers_of(c), sizeof(float)),
+    return (struct row){.planes = amp_row_take(c->cut.w, c->cut.h),
                         .truths =
                             allocate((size_t)c->truths.max * AMP_TRUTH_FLOATS, sizeof(float))};
-}
-
-static void free_row(const struct row *r)
-{
-    free(r->planes);
-    free(r->truths);
 }
 
 /* A picture's cut, and its truths in it. */
@@ -145,8 +140,10 @@ static void mix_in(const struct amp_image_loader *l, const struct amp_crops *c, 
     struct row other = new_row(c);
     load_picture(l, c, path, &other);
     amp_mixup_planes(r->planes, other.planes, numbers_of(c));
+    amp_picture_tell(l, AMP_LOAD_PLACE);
     r->count = amp_mixup_truths(&c->truths, r->truths, r->count, other.truths, other.count);
-    free_row(&other);
+    amp_row_give(other.planes, numbers_of(c));
+    free(other.truths);
 }
 
 static void put_into_mosaic(const struct amp_image_loader *l, const struct amp_crops *c, char *path,
@@ -164,7 +161,7 @@ static void put_into_mosaic(const struct amp_image_loader *l, const struct amp_c
     amp_picture_drop(l, &p);
     r->count = amp_mosaic_truths(&c->truths, &part, c->bounded, r->truths, r->count, other.truths,
                                  other.count);
-    free_row(&other);
+    free(other.truths);
 }
 
 static matrix as_matrix(float *row, int columns)

@@ -3,7 +3,7 @@
 #include "detection.h"
 
 #include "plugin/attach/fail.h"
-#include "images.h"
+#include "rows.h"
 #include "plugin/attach/interposed.h"
 #include "plugin/images/place.h"
 #include "seed.h"
@@ -78,7 +78,7 @@ static void load(const struct amp_image_loader *l, const load_args *a,
     (void)amp_seed_rand(); /* which image of a list of one */
     struct place p = draw_place(a, image);
     struct amp_placement placement = draw_rest(a, &p);
-    float *canvas = amp_image_make(a->w, a->h, 3).data;
+    float *canvas = amp_row_take(a->w, a->h);
     if (!amp_place(image, &placement, canvas))
         amp_fail("out of memory while loading a batch: lower batch");
     amp_picture_tell(l, AMP_LOAD_PLACE);

@@ -1,14 +1,16 @@
-/* Decides by which code and on how many threads a batch is loaded. It must not know how a batch is
- * put together (batches.c). */
+/* Decides by which code and on how many threads a batch is loaded. It must not know which rows make
+ * a batch (batches.c). */
 #include "loader.h"
 
 #include "classification.h"
 #include "detection.h"
 #include "images.h"
+#include "seed.h"
 
 #include <pthread.h>
 
 #include "plugin/attach/fail.h"
+#include "plugin/attach/interposed.h"
 #include "plugin/core/host.h"
 #include "plugin/spread/group.h"
 
@@ -64,26 +66,70 @@ static const struct amp_image_loader *fast_loader(const struct amp_options *o)
 }
 
 /* With seed=N alone images stay Darknet's to the bit. */
-const struct amp_image_loader *amp_loader_choose(struct amp_session *s, const load_args *args)
+void amp_loader_choose(struct amp_session *s, const load_args *args, struct amp_row_loader *l)
 {
-    if (!s) return NULL;
+    *l = (struct amp_row_loader){0};
+    if (!s) return;
     s->log.feeding = advice(s, args);
     s->log.replaced = amp_images_replaced;
+    l->by_crops = amp_crops_of(s->desc, args, &l->crops);
     bool fast = s->options.loader == AMP_LOADER_FAST;
     bool ours = args->type == CLASSIFICATION_DATA ? fast
                 : args->type == DETECTION_DATA    ? fast || s->desc->dialect != AMP_DIALECT_STOCK
                                                   : false;
-    return ours ? fast_loader(&s->options) : NULL;
+    if (ours) l->fast = fast_loader(&s->options);
 }
 
-bool amp_loader_load(const struct amp_image_loader *l, const load_args *args)
+/* ---- one row ---- */
+
+/* Darknet goes on with a black image of 10x10 where one cannot be decoded, and lays masks over it
+ * by the size of the image, far beyond its end. So these are decoded once more, before. */
+static bool has_masks(data_type type)
 {
-    return args->type == DETECTION_DATA ? amp_detection_load(l, args)
-                                        : amp_classification_load(l, args);
+    return type == SEGMENTATION_DATA || type == INSTANCE_DATA || type == ISEG_DATA;
 }
 
-int amp_load_image(const load_args *args, int reduces, amp_load_function *done, void *user)
+static bool can_be_decoded(char *path)
 {
-    const struct amp_image_loader l = {.reduces = reduces, .done = done, .user = user};
-    return amp_loader_load(&l, args);
+    AMP_USE(free_image)(amp_image_load_color(path, 0, 0));
+    return !amp_images_is_bad();
+}
+
+/* False: nothing is drawn or loaded. */
+static bool load_fast(const struct amp_image_loader *l, const load_args *a)
+{
+    if (!l) return false;
+    return a->type == DETECTION_DATA ? amp_detection_load(l, a) : amp_classification_load(l, a);
+}
+
+void amp_loader_load(const struct amp_row_loader *l, const load_args *a, char **name)
+{
+    load_args one = *a;
+    if (l->by_crops) {
+        amp_crops_load(l->fast, &l->crops, a, name);
+        return;
+    }
+    *name = a->paths[amp_seed_rand() % a->m];
+    /* A list of one path, of which one image is drawn. */
+    one.paths = name;
+    one.m = one.n = 1;
+    if (has_masks(one.type) && !can_be_decoded(*name)) return;
+    if (load_fast(l->fast, &one)) return;
+    AMP_USE(load_data_blocking)(one);
+    if (l->fast) amp_picture_tell(l->fast, AMP_LOAD_DARKNET);
+}
+
+void amp_load_image(const network *net, int fast, const load_args *args, amp_load_function *done,
+                    void *user)
+{
+    char *name;
+    const struct amp_session *s = amp_session_of(net->layers);
+    if (!s) amp_fail("amp_load_image: the network is not attached");
+    const struct amp_image_loader images = {
+        .reduces = s->options.jpeg_scale, .done = done, .user = user};
+    struct amp_row_loader l = {0};
+    l.by_crops = amp_crops_of(s->desc, args, &l.crops);
+    if (fast || l.by_crops) l.fast = &images;
+    amp_loader_load(&l, args, &name);
+    if (!l.fast) amp_picture_tell(&images, AMP_LOAD_DARKNET);
 }

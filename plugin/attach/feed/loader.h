@@ -3,17 +3,24 @@
 #ifndef AMP_LOADER_H
 #define AMP_LOADER_H
 
+#include "crops.h"
 #include "pictures.h"
 #include "plugin/attach/session.h"
 
 #include <stdbool.h>
 
-/* NULL: Darknet loads this batch, if its rules are stock's. Also tells the log what would shorten a
- * wait for images. */
-const struct amp_image_loader *amp_loader_choose(struct amp_session *, const load_args *);
-/* Loads a list of one image by our own path. False, and nothing drawn: it is left to Darknet. Any
- * number of threads may call it. */
-bool amp_loader_load(const struct amp_image_loader *, const load_args *);
+/* How the rows of a batch are loaded. */
+struct amp_row_loader {
+    const struct amp_image_loader *fast; /* NULL: Darknet loads */
+    struct amp_crops crops;              /* if by_crops: rules that are not stock's */
+    bool by_crops;
+};
+
+/* Also tells the log what would shorten a wait for images. */
+void amp_loader_choose(struct amp_session *, const load_args *, struct amp_row_loader *);
+/* Loads one row into *a->d. *name: its file, drawn from a->paths here. If amp_images_is_bad says so
+ * then, the row is of no use, and may be empty. Any number of threads may call it. */
+void amp_loader_load(const struct amp_row_loader *, const load_args *a, char **name);
 /* At least 1. */
 int amp_loader_threads(const struct amp_session *, const load_args *);
 

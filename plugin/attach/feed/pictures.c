@@ -89,7 +89,7 @@ void amp_picture_read_any(const struct amp_image_loader *l, char *path, struct a
     AMP_USE(free_image)(decoded);
     p->pixels = &p->memory->jpeg.pixels;
     if (l->cache && !amp_images_is_bad()) amp_image_cache_keep(l->cache, path, 0, p->pixels);
-    amp_picture_tell(l, AMP_LOAD_DECODE);
+    amp_picture_tell(l, AMP_LOAD_DARKNET);
 }
 
 void amp_picture_drop(const struct amp_image_loader *l, const struct amp_picture *p)
