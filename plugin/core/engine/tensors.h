@@ -120,7 +120,7 @@ struct amp_graph {
     float unscale; /* factor on the gradients that the update reads: 1 for sums, which are unscaled;
                       1 / loss scale for the only pass of a step without sums */
     int n_learning; /* convolutions that learn; each of them has a target in both lists: */
-    /* Used in backward: raises the DW word and writes to grad, if the gradient is not kept there. */
+    /* Used in backward: raises the DW word; writes to grad if the gradient is not kept there. */
     struct ampk_weight_gradient *of_pass;
     struct ampk_weight_gradient *of_step; /* used when the pass is accepted: adds to sum, if any */
     char *arena;
