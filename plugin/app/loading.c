@@ -45,37 +45,36 @@ static void end_part(enum amp_load_part done, void *times)
     t->since = now;
 }
 
-/* Returns the number that is drawn next. */
-static int load(const network *net, int way, load_args a, unsigned seed, data *loaded,
-                struct times *t)
+/* UNDECODABLE: no time counts; training draws another image. DIFFERENT: the ways drew other
+ * numbers, and their times cannot be compared. */
+enum outcome { LOADED, UNDECODABLE, DIFFERENT };
+
+/* *next: the number that is drawn next. False: it cannot be decoded, and nothing is loaded. */
+static bool load(const network *net, int way, load_args a, unsigned seed, data *loaded,
+                 struct times *t, int *next)
 {
     a.d = loaded;
     srand(seed);
     *t = (struct times){.since = thread_seconds()};
-    amp_load_image(net, way == OURS, &a, end_part, t);
-    return rand();
+    bool decoded = amp_load_image(net, way == OURS, &a, end_part, t);
+    *next = rand();
+    return decoded;
 }
 
-/* The same seed for both: they draw the same numbers and do the same work. False: they do not, and
- * their times cannot be compared. */
-static bool load_both(const network *net, const load_args *a, unsigned seed, struct times *ours,
-                      struct times *darknets)
+/* The same seed for all ways: they draw the same numbers and do the same work. */
+static enum outcome load_all_ways(const network *net, int ways, const load_args *a, unsigned seed,
+                                  struct times *times[WAYS])
 {
     data loaded[WAYS];
-    int next = load(net, OURS, *a, seed, &loaded[OURS], ours);
-    bool same = next == load(net, DARKNETS, *a, seed, &loaded[DARKNETS], darknets) &&
-                !memcmp(loaded[OURS].y.vals[0], loaded[DARKNETS].y.vals[0],
-                        (size_t)loaded[OURS].y.cols * sizeof(float));
-    free_data(loaded[OURS]);
-    free_data(loaded[DARKNETS]);
-    return same;
-}
-
-static void load_ours(const network *net, const load_args *a, unsigned seed, struct times *ours)
-{
-    data loaded;
-    load(net, OURS, *a, seed, &loaded, ours);
-    free_data(loaded);
+    int n = 0, next[WAYS];
+    while (n < ways && load(net, n, *a, seed, &loaded[n], times[n], &next[n]))
+        n++;
+    bool same = n < WAYS || (next[OURS] == next[DARKNETS] &&
+                             !memcmp(loaded[OURS].y.vals[0], loaded[DARKNETS].y.vals[0],
+                                     (size_t)loaded[OURS].y.cols * sizeof(float)));
+    for (int way = 0; way < n; way++)
+        free_data(loaded[way]);
+    return n < ways ? UNDECODABLE : same ? LOADED : DIFFERENT;
 }
 
 /* What the file's first bytes say. */
@@ -116,15 +115,14 @@ static const struct times *median(const struct times rounds[AMP_LOAD_ROUNDS])
 }
 
 /* Adds one image's times. */
-static int load_image_rounds(struct amp_loading *l, const network *net, const load_args *a,
-                             unsigned seed)
+static enum outcome load_image_rounds(struct amp_loading *l, const network *net, const load_args *a,
+                                      unsigned seed)
 {
     struct times rounds[WAYS][AMP_LOAD_ROUNDS];
     for (int i = 0; i < AMP_LOAD_ROUNDS; i++) {
-        if (l->by_fork)
-            load_ours(net, a, seed, &rounds[OURS][i]);
-        else if (!load_both(net, a, seed, &rounds[OURS][i], &rounds[DARKNETS][i]))
-            return -1;
+        struct times *of_round[WAYS] = {&rounds[OURS][i], &rounds[DARKNETS][i]};
+        enum outcome o = load_all_ways(net, l->by_fork ? 1 : WAYS, a, seed, of_round);
+        if (o != LOADED) return o;
     }
     const struct times *ours = median(rounds[OURS]);
     if (ours->parts[AMP_LOAD_DARKNET] > 0) l->left[kind_of(a->paths[0])]++;
@@ -132,7 +130,7 @@ static int load_image_rounds(struct amp_loading *l, const network *net, const lo
     for (int i = 0; i < AMP_LOAD_PARTS; i++)
         l->stages[i] += ours->parts[i];
     l->images++;
-    return 0;
+    return LOADED;
 }
 
 /* ---- the sample ---- */
@@ -152,21 +150,40 @@ static int stride_of(int n)
     return stride;
 }
 
-/* As training loads one. The fastest counts, since other work only adds time, and with
- * amp_image_cache the first fills it. */
-static void time_batch(struct amp_loading *l, load_args a)
+/* As training loads one. files (may be NULL): get its images' places. */
+static double time_batch(load_args a, char **files)
 {
     data loaded;
+    a.d = &loaded;
+    double start = amp_clock_seconds();
+    pthread_join(load_data(a), NULL);
+    double seconds = amp_clock_seconds() - start;
+    for (int k = 0; files && k < a.n; k++)
+        files[k] = (char *)amp_loaded_image(k);
+    free_data(loaded);
+    return seconds;
+}
+
+/* The fastest counts, since other work only adds time. With a cache one more batch fills it first,
+ * and those that are timed draw from its images, as a later epoch does from those of the first. */
+static int time_batches(struct amp_loading *l, load_args a)
+{
+    char **files = NULL;
     a.n = l->step_images;
     a.threads = l->threads;
-    a.d = &loaded;
-    l->batch = INFINITY;
-    for (int k = 0; k < AMP_LOAD_ROUNDS; k++) {
-        double start = amp_clock_seconds();
-        pthread_join(load_data(a), NULL);
-        l->batch = fmin(l->batch, amp_clock_seconds() - start);
-        free_data(loaded);
+    if (l->cache) {
+        files = calloc((size_t)a.n, sizeof *files);
+        if (!files) return -1;
+        time_batch(a, files);
+        a.paths = files;
+        for (a.m = 0; a.m < a.n && files[a.m];) /* of several processes each loads a part */
+            a.m++;
     }
+    l->batch = INFINITY;
+    for (int k = 0; k < AMP_LOAD_ROUNDS; k++)
+        l->batch = fmin(l->batch, time_batch(a, NULL));
+    free(files);
+    return 0;
 }
 
 /* Turns sums over the images into means. */
@@ -189,10 +206,10 @@ int amp_loading_measure(struct amp_loading *l, const network *net, const load_ar
     l->listed = args->m;
     amp_progress_start(&line, progress, "loading", (size_t)n * loads);
     line.unit = "loads";
-    for (int k = 0; k < n && (!k || amp_clock_seconds() - start < enough_seconds); k++) {
+    for (int k = 0; k < n && (!l->images || amp_clock_seconds() - start < enough_seconds); k++) {
         long place = (long)k * stride % n;
         a.paths = &args->paths[place * l->listed / n];
-        if (load_image_rounds(l, net, &a, (unsigned)k)) {
+        if (load_image_rounds(l, net, &a, (unsigned)k) == DIFFERENT) {
             snprintf(err, err_size,
                      "image \"%s\": Darknet and darknet-amp load it with other random numbers or "
                      "labels, so their times cannot be compared; this is a fault of darknet-amp",
@@ -201,7 +218,11 @@ int amp_loading_measure(struct amp_loading *l, const network *net, const load_ar
         }
         amp_progress_update(&line, ((size_t)k + 1) * loads);
     }
+    /* If none could be decoded, this ends the program as training would. */
+    if (time_batches(l, *args)) {
+        snprintf(err, err_size, "out of memory");
+        return -1;
+    }
     divide(l);
-    time_batch(l, *args);
     return 0;
 }

@@ -22,6 +22,7 @@ struct amp_loading {
     bool random_size;              /* training changes it: it is the cfg's */
     bool by_fork;                  /* AlexeyAB's rules: Darknet has no way to load them */
     const char *mixing;            /* key that makes half of the images of several; NULL: none */
+    int cache;                     /* MiB of amp_image_cache, where it is used; 0: none */
     int listed, images;            /* images of the training list; that were loaded */
     double darknet;                /* seconds that an image takes one core, mean of the images;
                                       NaN: by_fork */
@@ -44,9 +45,9 @@ enum { AMP_LOAD_ROUNDS = 3 };
 
 /* Loads images of the list in a (a->paths, a->m), chosen evenly, as training of this network does,
  * by both ways in turns unless by_fork, then a batch of step_images, and fills in listed, images,
- * darknet, stages, left and batch. An image's time is the median of AMP_LOAD_ROUNDS, of this
- * thread's time on a core; a batch's is the clock's. The calling thread must train the network. 0,
- * or -1 with text in err. */
+ * darknet, stages, left and batch. An image that cannot be decoded is named and left out. An
+ * image's time is the median of AMP_LOAD_ROUNDS, of this thread's time on a core; a batch's is the
+ * clock's. The calling thread must train the network. 0, or -1 with text in err. */
 int amp_loading_measure(struct amp_loading *, const struct network *, const struct load_args *a,
                         FILE *progress, char *err, size_t err_size);
 

@@ -119,8 +119,11 @@ static void print_rates(const struct amp_loading *l, FILE *f)
         if (i != AMP_LOAD_DARKNET || count_left(l))
             fprintf(f, "  %-28s %12.2f %6.0f%%\n", stage_words[i], 1e3 * l->stages[i],
                     100 * l->stages[i] / ours);
-    fprintf(f, "a batch of %d images on %d thread%s, by the clock: %.1f images/s\n", l->step_images,
-            l->threads, l->threads > 1 ? "s" : "", l->step_images / l->batch);
+    fprintf(f, "a batch of %d images on %d thread%s, by the clock: %.1f images/s%s\n",
+            l->step_images, l->threads, l->threads > 1 ? "s" : "", l->step_images / l->batch,
+            l->cache ? ", all loaded before (amp_image_cache), as after the first epoch if it "
+                       "holds the set"
+                     : "");
 }
 
 static void print_left(const struct amp_loading *l, FILE *f)

@@ -43,13 +43,14 @@ static void load_one(const struct amp_loading_trace *l, int k, int row)
     data loaded;
     load_args a = l->args;
     struct image_time t = {l->trace, row, amp_clock_seconds()};
-    const char *path = l->args.paths[k % l->args.m], *slash = strrchr(path, '/');
     double begin = t.begin;
-    a.paths = &l->args.paths[k % l->args.m];
     a.n = a.m = 1;
     a.d = &loaded;
-    amp_load_image(l->net, l->fast, &a, end_part, &t);
+    do /* the next one in place of one that cannot be decoded */
+        a.paths = &l->args.paths[k++ % l->args.m];
+    while (!amp_load_image(l->net, l->fast, &a, end_part, &t));
     free_data(loaded);
+    const char *path = a.paths[0], *slash = strrchr(path, '/');
     amp_trace_add(l->trace, row, "image", slash ? slash + 1 : path, begin, amp_clock_seconds());
 }
 

@@ -517,6 +517,7 @@ static void describe_loading(struct amp_loading *l, const struct request *r,
     l->by_fork = amp_net_has_forks_head(p->net);
     l->mixing = !l->by_fork ? NULL : p->net->mosaic ? "mosaic" : p->net->mixup ? "mixup" : NULL;
     l->loader = l->by_fork ? AMP_LOADER_FAST : options->loader;
+    l->cache = l->loader == AMP_LOADER_FAST ? options->image_cache : 0;
     l->precision = amp_dtype_word(options->dtype);
     l->machine = &p->machine;
     l->cores = amp_cores();

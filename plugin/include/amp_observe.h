@@ -122,9 +122,15 @@ typedef void amp_load_function(enum amp_load_part done, void *user);
 /* Loads one row of a batch, drawn from a list of images of DETECTION_DATA or CLASSIFICATION_DATA,
  * as training of this network does with amp_loader=fast, or if `fast` is 0 with
  * amp_loader=darknet; of AlexeyAB's rules there is one way. Without amp_image_cache. Calls done
- * after each part, of each image of a mosaic or mixup. The network must be attached. */
-AMP_API void amp_load_image(const struct network *, int fast, const struct load_args *,
-                            amp_load_function *done, void *user);
+ * after each part, of each image of a mosaic or mixup. Returns 0 if an image cannot be decoded:
+ * then it has been named and counted as in training, and nothing is loaded. The network must be
+ * attached. */
+AMP_API int amp_load_image(const struct network *, int fast, const struct load_args *,
+                           amp_load_function *done, void *user);
+
+/* The file of image k of the batch that this thread has loaded and not yet freed, as it is in the
+ * list; of a mosaic or mixup the first. NULL: there is none. */
+AMP_API const char *amp_loaded_image(int k);
 
 /* Names a JPEG that is cut off, or of which libjpeg said something ("": nothing), once in a run.
  * Whoever loads images through Darknet need not ask: the plugin does, where bad images are refused.

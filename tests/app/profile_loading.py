@@ -1,7 +1,7 @@
 """`darknet amp profile CFG DATA`: loading by both ways, and by AlexeyAB's rules, on a set of JPEGs and PNGs, and what it
 says of them.
 
-usage: profile_loading.py DARKNET
+usage: profile_loading.py DARKNET OPENCV(0|1)
 """
 
 import base64
@@ -145,6 +145,27 @@ def check_fork(folder):
     assert parts_of_images(folder, "labels") == {1, 2}
 
 
+def check_undecodable(folder):
+    """Named once and left out where training replaces it; a Darknet without OpenCV ends at the first one."""
+    first = Path((folder / "train.txt").read_text().split()[0])
+    data = bytearray(JPEG)
+    tables = data.index(b"\xff\xc4")  # Huffman tables: lengths that cannot be
+    data[tables + 5:tables + 21] = b"\xff" * 16
+    first.write_bytes(bytes(data))
+    told = run(folder, "toy.cfg", "toy.data", "--json", "--trace", "trace.json")
+    assert told.stderr.count(f'image "{first}" cannot be read or decoded: ') == 1, told.stderr
+    if sys.argv[2] == "1":
+        assert told.returncode == 0, told.stderr
+        loading = json.loads(told.stdout)["loading"]
+        assert (loading["listed"], loading["images"]) == (8, 7), loading
+        events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+        images = [e["name"] for e in events if e.get("cat") == "image"]
+        assert images and first.name not in images, images
+    else:
+        assert told.returncode == 1 and not told.stdout, told
+    first.write_bytes(JPEG)
+
+
 def check_errors(folder):
     refused = run(folder, "toy.cfg", "none.data")
     assert refused.returncode == 1 and "none.data" in refused.stderr and not refused.stdout, refused
@@ -166,6 +187,7 @@ def main():
         check_words(folder)
         check_passes(folder)
         assert sorted(folder.rglob("*")) == before, "a file was written"
+        check_undecodable(folder)
         check_keys(folder)
         check_errors(folder)
         fork = toyset.make(Path(root) / "fork", net_keys="mixed_precision=1\namp_dialect=fork", batch=128)

@@ -136,6 +136,10 @@ AMP_TEST(waits)
     struct amp_loading l = example();
     l.threads = 1;
     CHECK_SAYS(said(&l), "a batch of 100 images on 1 thread, by the clock: ");
+    CHECK(!strstr(said(&l), "amp_image_cache"));
+    l.cache = 1;
+    CHECK_SAYS(said(&l), " images/s, all loaded before (amp_image_cache), as after the first epoch "
+                         "if it holds the set\n");
     l.threads = 2;
     l.threads_given = true;
     CHECK(!amp_loading_keeps_up(&l));

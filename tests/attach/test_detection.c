@@ -5,6 +5,7 @@
 #include "tests/rig/files.h"
 #include "tests/rig/picture_files.h"
 
+#include "amp.h"
 #include "plugin/attach/feed/detection.h"
 #include "plugin/attach/feed/loader.h"
 #include "plugin/attach/feed/rows.h"
@@ -413,6 +414,35 @@ AMP_TEST(rows_are_kept_for_the_next_batch)
     CHECK(amp_row_take(4, 4) == small);
     free(small);
 }
+
+#ifdef OPENCV /* without it Darknet ends the program */
+/* A row whose picture cannot be decoded comes back: no foreign one is kept in its place. */
+AMP_TEST(the_row_of_a_broken_picture_comes_back)
+{
+    const struct amp_row_loader crops = {
+        .fast = &loader,
+        .by_crops = true,
+        .crops = {.cut = {.w = 12, .h = 4}, .truths = {12, 4, 5, BOXES}}};
+    char *paths[1] = {image_path}, *name;
+    data d;
+    load_args a = {.paths = paths, .n = 1, .m = 1, .w = 12, .h = 4, .d = &d};
+    name_files("a", "jpg");
+    FILE *f = fopen(image_path, "w");
+    REQUIRE(f);
+    fputs("no image", f);
+    fclose(f);
+    amp_row_give(amp_row_take(12, 4), 144);
+    amp_refuse_bad_images(1);
+    CHECK(!amp_loader_load(&crops, &a, &name));
+    amp_refuse_bad_images(0);
+    CHECK(!d.X.rows && !d.y.rows);
+    float *own = amp_row_take(12, 4), *foreign = new_row(12, 4);
+    amp_row_give(own, 144);
+    amp_row_give(foreign, 144);
+    CHECK(amp_row_take(12, 4) == own);
+    free(own);
+}
+#endif
 
 static void check_next(enum amp_load_part done, void *next)
 {

@@ -9,6 +9,7 @@
 #include "batches.h"
 
 #include "amp.h"
+#include "amp_observe.h"
 #include "images.h"
 #include "iterations.h"
 #include "plugin/attach/ending.h"
@@ -121,6 +122,11 @@ const char *amp_batches_image(int index)
     return b && b->rows && index >= 0 && index < b->n ? b->names[index] : NULL;
 }
 
+const char *amp_loaded_image(int k)
+{
+    return amp_batches_image(k);
+}
+
 void amp_batches_follow(const network *net, const uint64_t *seed)
 {
     while (feed.held) {
@@ -160,13 +166,7 @@ static bool load_drawn(struct job *job, int k)
 {
     load_args one = job->args;
     one.d = &job->images[k];
-    amp_images_loading(true);
-    amp_loader_load(&job->loader, &one, &job->batch->names[k]);
-    amp_images_loading(false);
-    if (!amp_images_is_bad()) return true;
-    AMP_REAL(free_data)(job->images[k]);
-    job->images[k] = (data){0};
-    return false;
+    return amp_loader_load(&job->loader, &one, &job->batch->names[k]);
 }
 
 /* The stream is this thread's from here to the end of the image: Darknet's rand, for the path and

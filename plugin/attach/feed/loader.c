@@ -5,6 +5,7 @@
 #include "classification.h"
 #include "detection.h"
 #include "images.h"
+#include "rows.h"
 #include "seed.h"
 
 #include <pthread.h>
@@ -102,7 +103,8 @@ static bool load_fast(const struct amp_image_loader *l, const load_args *a)
     return a->type == DETECTION_DATA ? amp_detection_load(l, a) : amp_classification_load(l, a);
 }
 
-void amp_loader_load(const struct amp_row_loader *l, const load_args *a, char **name)
+/* If amp_images_is_bad says so then, the row is of no use, and may be empty. */
+static void load(const struct amp_row_loader *l, const load_args *a, char **name)
 {
     load_args one = *a;
     if (l->by_crops) {
@@ -119,8 +121,29 @@ void amp_loader_load(const struct amp_row_loader *l, const load_args *a, char **
     if (l->fast) amp_picture_tell(l->fast, AMP_LOAD_DARKNET);
 }
 
-void amp_load_image(const network *net, int fast, const load_args *args, amp_load_function *done,
-                    void *user)
+/* Its memory goes back to where a row has it from. */
+static void drop_row(data *d)
+{
+    if (d->X.rows) {
+        amp_row_give(d->X.vals[0], (size_t)d->X.cols);
+        d->X.vals[0] = NULL; /* Darknet frees that */
+    }
+    AMP_REAL(free_data)(*d);
+    *d = (data){0};
+}
+
+bool amp_loader_load(const struct amp_row_loader *l, const load_args *a, char **name)
+{
+    *a->d = (data){0};
+    amp_images_loading(true);
+    load(l, a, name);
+    amp_images_loading(false);
+    if (amp_images_is_bad()) drop_row(a->d);
+    return !amp_images_is_bad();
+}
+
+int amp_load_image(const network *net, int fast, const load_args *args, amp_load_function *done,
+                   void *user)
 {
     char *name;
     const struct amp_session *s = amp_session_of(net->layers);
@@ -130,6 +153,7 @@ void amp_load_image(const network *net, int fast, const load_args *args, amp_loa
     struct amp_row_loader l = {0};
     l.by_crops = amp_crops_of(s->desc, args, &l.crops);
     if (fast || l.by_crops) l.fast = &images;
-    amp_loader_load(&l, args, &name);
+    bool loaded = amp_loader_load(&l, args, &name);
     if (!l.fast) amp_picture_tell(&images, AMP_LOAD_DARKNET);
+    return loaded;
 }

@@ -18,9 +18,9 @@ struct amp_row_loader {
 
 /* Also tells the log what would shorten a wait for images. */
 void amp_loader_choose(struct amp_session *, const load_args *, struct amp_row_loader *);
-/* Loads one row into *a->d. *name: its file, drawn from a->paths here. If amp_images_is_bad says so
- * then, the row is of no use, and may be empty. Any number of threads may call it. */
-void amp_loader_load(const struct amp_row_loader *, const load_args *a, char **name);
+/* Loads one row into *a->d. *name: its file, drawn from a->paths here. False: it cannot be decoded,
+ * it has been named, and nothing is loaded. Any number of threads may call it. */
+bool amp_loader_load(const struct amp_row_loader *, const load_args *a, char **name);
 /* At least 1. */
 int amp_loader_threads(const struct amp_session *, const load_args *);
 
