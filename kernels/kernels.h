@@ -497,6 +497,9 @@ struct ampk_backend {
     /* Bytes that conv_create takes for this shape, without work memory, which all convolutions
      * share. NULL: not known. */
     size_t (*conv_bytes)(const struct ampk_conv_shape *);
+    /* Bytes of work memory that it takes for its weights and their gradient, about. NULL: none that
+     * grows with the weights. */
+    size_t (*conv_work_bytes)(const struct ampk_conv_shape *);
     /* Says why a convolution runs without Tensor Cores although its compute type is one of theirs.
      * The text is never freed. NULL: nothing to say; a backend may lack the function. */
     const char *(*conv_note)(const struct ampk_conv *);

@@ -87,6 +87,13 @@ static size_t conv_bytes(const struct ampk_conv_shape *s)
     return choice ? ampk_conv_bytes(s, choice->isa, choice->multiplies_bf16) : 0;
 }
 
+static size_t conv_work_bytes(const struct ampk_conv_shape *s)
+{
+    char err[200];
+    const struct choice *choice = choose_isa(err, sizeof err);
+    return choice ? ampk_conv_work_bytes(s, choice->isa, choice->multiplies_bf16) : 0;
+}
+
 static void context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
@@ -298,6 +305,7 @@ FORWARD(loss_backward,
 const struct ampk_backend ampk_cpu = {.name = "cpu",
                                       .multiplies_bf16 = multiplies_bf16,
                                       .conv_bytes = conv_bytes,
+                                      .conv_work_bytes = conv_work_bytes,
                                       .context_create = context_create,
                                       .context_destroy = context_destroy,
                                       .alloc = memory_alloc,

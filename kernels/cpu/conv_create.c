@@ -363,12 +363,12 @@ static bool fills_blocks(int channels)
 
 /* Filters can be padded, but in groups they would be read from all over dy. Channels are not: the
  * three of an image would be 13 zeros of 16, which is slower than FP32. Where a stride leaves
- * columns out between two windows, oneDNN 2.6's weight gradient takes in what its scratch memory
- * happens to hold. */
+ * columns out between two windows, or is wider than the image, oneDNN 2.6's weight gradient takes
+ * in what its scratch memory happens to hold. */
 static bool multiplies_bf16(bool on_this_cpu, const struct ampk_conv_shape *s)
 {
     return s->compute == AMPK_COMPUTE_BF16 && on_this_cpu && fills_blocks(s->c / s->groups) &&
-           (s->stride <= s->kw || s->forward_only) &&
+           ((s->stride <= s->kw && s->stride <= s->w) || s->forward_only) &&
            (s->groups == 1 || fills_blocks(s->k / s->groups));
 }
 
@@ -397,6 +397,17 @@ size_t ampk_conv_bytes(const struct ampk_conv_shape *s, const struct ampk_isa *i
     size_t packed = ampk_cpu_conv_padded_weights(&conv) * ampk_operand_bytes(&conv);
     if (s->forward_only) return packed;
     return (conv.packs_anew ? 0 : 2 * packed) + ampk_conv_weight_count(s) * sizeof(float);
+}
+
+/* The packed weights of a pass or the partial gradients, whichever are more. */
+size_t ampk_conv_work_bytes(const struct ampk_conv_shape *s, const struct ampk_isa *isa, bool bf16)
+{
+    struct ampk_conv conv = describe(s, isa, bf16);
+    size_t weights = ampk_cpu_conv_padded_weights(&conv);
+    size_t copy = conv.bf16 || conv.winograd ? 0 : weights * sizeof(float);
+    size_t packed = conv.packs_anew ? weights * ampk_operand_bytes(&conv) + copy : copy;
+    size_t gradient = s->forward_only ? 0 : weights * sizeof(float);
+    return packed > gradient ? packed : gradient;
 }
 
 struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,

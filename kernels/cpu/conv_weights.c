@@ -5,8 +5,7 @@
  * (dnnl_compat.h): oneDNN's own reorder takes twice as long. Else oneDNN reorders a rounded copy.
  *
  * A training's passes pack their weights when they run, into work memory that all convolutions
- * share: packed weights are found in the cache then, and no convolution keeps any. The partial
- * gradients of a pass lie there too.
+ * share, so that no convolution keeps any. The partial gradients of a pass lie there too.
  */
 #include "conv.h"
 
@@ -30,9 +29,16 @@ size_t ampk_cpu_conv_padded_weights(const struct ampk_conv *conv)
     return ampk_conv_weight_count(&conv->shape) / conv->shape.k * conv->filters;
 }
 
+static bool has_lines(const struct ampk_conv *conv)
+{
+    const struct ampk_dnnl_plan *to_y = conv->to_y.plan, *to_x = conv->to_x.plan;
+    return (!to_y || ampk_dnnl_plan_lines(to_y)) && (!to_x || ampk_dnnl_plan_lines(to_x));
+}
+
 size_t ampk_conv_packing_memory(const struct ampk_context *ctx, const struct ampk_conv *conv)
 {
-    size_t copy = conv->winograd ? 0 : ampk_cpu_conv_padded_weights(conv) * sizeof(float);
+    bool in_order = conv->winograd || has_lines(conv);
+    size_t copy = in_order ? 0 : ampk_cpu_conv_padded_weights(conv) * sizeof(float);
     size_t packed = packed_bytes(&conv->shape) * ctx->threads;
     return ampk_whole_lines(copy > packed ? copy : packed);
 }
@@ -131,12 +137,6 @@ static uint32_t reorder_weights(struct ampk_context *ctx, const struct ampk_conv
             ampk_dnnl_weights_pack(to_x->plan, rounded + i * channels, to_x->slice[i]);
     }
     return largest;
-}
-
-static bool has_lines(const struct ampk_conv *conv)
-{
-    const struct ampk_dnnl_plan *to_y = conv->to_y.plan, *to_x = conv->to_x.plan;
-    return (!to_y || ampk_dnnl_plan_lines(to_y)) && (!to_x || ampk_dnnl_plan_lines(to_x));
 }
 
 static void pack(struct ampk_context *ctx, struct ampk_conv *conv, struct packed out, char *memory)

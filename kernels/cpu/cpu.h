@@ -153,6 +153,8 @@ struct ampk_isa;
 
 /* conv_bytes of kernels.h; bf16: this CPU multiplies BF16. */
 size_t ampk_conv_bytes(const struct ampk_conv_shape *, const struct ampk_isa *, bool bf16);
+/* conv_work_bytes, the same. */
+size_t ampk_conv_work_bytes(const struct ampk_conv_shape *, const struct ampk_isa *, bool bf16);
 
 /* What one instruction set offers. */
 struct ampk_isa {

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -44,6 +45,7 @@ struct ampk_dnnl_plan {
 struct ampk_dnnl_weights {
     dnnl_memory_t memory;
     void *values;
+    size_t bytes;
 };
 
 static void check(dnnl_status_t status, const char *what)
@@ -481,6 +483,7 @@ struct ampk_dnnl_weights *ampk_dnnl_weights_create(const struct ampk_dnnl_plan *
         return NULL;
     }
     w->memory = memory_of(plan->dnnl->engine, plan->weights, DNNL_MEMORY_NONE);
+    w->bytes = ampk_dnnl_plan_weights(plan);
     return w;
 }
 
@@ -499,6 +502,9 @@ size_t ampk_dnnl_plan_weights(const struct ampk_dnnl_plan *plan)
 void ampk_dnnl_weights_place(struct ampk_dnnl_weights *w, void *memory)
 {
     w->values = memory;
+#if DNNL_VERSION_MAJOR >= 3 /* it does not clear the padding itself */
+    memset(memory, 0, w->bytes);
+#endif
     check(dnnl_memory_set_data_handle(w->memory, memory), "dnnl_memory_set_data_handle");
 }
 

@@ -51,7 +51,7 @@ void ampk_dnnl_weights_destroy(struct ampk_dnnl_weights *);
 /* Bytes of the memory that such weights need, 64-byte aligned. Of a gradient these are FP32 values
  * in the plan's own order, with padding that is 0: adding two needs no more. */
 size_t ampk_dnnl_plan_weights(const struct ampk_dnnl_plan *);
-/* From now on they lie there. What pads the layout is set to 0, all else stays. */
+/* From now on they lie there. What pads the layout is 0 then, all else undefined. */
 void ampk_dnnl_weights_place(struct ampk_dnnl_weights *, void *memory);
 /* To and from FP32 [k][plain_c/groups][kh][kw]; weights that are read as BF16 are rounded. */
 void ampk_dnnl_weights_pack(const struct ampk_dnnl_plan *, const float *plain,

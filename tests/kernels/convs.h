@@ -84,6 +84,27 @@ static void tiled_shape(struct ampk_conv_shape *s)
                                   0};
 }
 
+/* Weight gradients of BF16 for which the CPU backend pairs bands of rows: strides, several pairs in
+ * a task, an odd last unit, panels that are not filled. */
+static void paired_shape(struct ampk_conv_shape *s)
+{
+    int taps = RANDOM_OF(1, 3), stride = taps == 1 ? 1 : random_int(1, 3);
+    *s = (struct ampk_conv_shape){random_int(1, 3),
+                                  RANDOM_OF(16, 48, 80),
+                                  stride * random_int(11, 15),
+                                  stride * random_int(13, 17),
+                                  taps == 1 ? 255 : RANDOM_OF(7, 16, 40),
+                                  taps,
+                                  taps,
+                                  stride,
+                                  taps == 1 ? 0 : random_int(0, 2),
+                                  1,
+                                  AMPK_COMPUTE_BF16,
+                                  0,
+                                  0,
+                                  0};
+}
+
 static struct ampk_conv_shape choose_shape(bool may_be_forward_only)
 {
     struct ampk_conv_shape s = random_conv_shape();
@@ -100,6 +121,7 @@ static struct ampk_conv_shape choose_shape(bool may_be_forward_only)
     else if (s.compute == AMPK_COMPUTE_BF16 && test_random() % 8 == 0) /* of a padded head */
         s = (struct ampk_conv_shape){1, 512, 3, 3, 255, 1, 1, 1, 0, 1, s.compute, 0, 0, 0};
     if (test_random() % 12 == 0) tiled_shape(&s);
+    if (test_random() % 12 == 0) paired_shape(&s);
     s.forward_only = may_be_forward_only && random_bool();
     s.transposed = test_random() % 3 == 0;
     return s;

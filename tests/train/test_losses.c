@@ -86,7 +86,7 @@ static layer stock_yolo(const struct rig *r, int i)
     const struct amp_layer_desc *d = &r->net->layers[i];
     int *mask = malloc((size_t)d->num * sizeof *mask);
     memcpy(mask, (int[]){1, 2}, (size_t)d->num * sizeof *mask); /* as the cfg has it */
-    layer l = make_yolo_layer(r->net->batch, d->w, d->h, d->num, 3, mask, 4);
+    layer l = make_yolo_layer(r->net->batch, d->w, d->h, d->num, 3, mask, 3);
     memcpy(l.biases, (float[]){4, 6, 10, 8, 20, 30}, 6 * sizeof(float));
     l.ignore_thresh = .3f, l.truth_thresh = .6f, l.max_boxes = 90;
     return l;
@@ -116,8 +116,8 @@ static void through_logistics(const struct rig *r, int i, layer l)
 static const char heads[] = "[net]\nmixed_precision=1\nbatch=2\nwidth=24\nheight=16\nchannels=3\n"
                             "[convolutional]\nfilters=8\nsize=3\nstride=4\npad=1\n"
                             "activation=leaky\n"
-                            "[convolutional]\nfilters=18\nsize=1\nactivation=linear\n"
-                            "[yolo]\nmask=1,2\nnum=3\nclasses=4\nanchors=4,6, 10,8, 20,30\n"
+                            "[convolutional]\nfilters=16\nsize=1\nactivation=linear\n"
+                            "[yolo]\nmask=1,2\nnum=3\nclasses=3\nanchors=4,6, 10,8, 20,30\n"
                             "ignore_thresh=.3\ntruth_thresh=.6\n"
                             "[route]\nlayers=0\n"
                             "[convolutional]\nfilters=16\nsize=1\nactivation=linear\n"

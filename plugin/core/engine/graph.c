@@ -13,7 +13,7 @@ const struct amp_executor *amp_graph_executor(const struct amp_graph *g, int lay
                                        : &amp_exec_darknet;
 }
 
-/* The convolutions keep a packed copy of the masters in their own type. */
+/* The convolutions pack the masters in their own type, now or when a pass runs. */
 static void take_weights(struct amp_graph *g)
 {
     if (g->weights_stale) g->backend->conv_set_weights(g->context, g->convs, g->n_convs);

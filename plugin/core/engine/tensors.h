@@ -132,8 +132,8 @@ struct amp_graph {
     uint16_t *fp16;                   /* which tensors are stored as FP16 (guard.h) */
     bool watch_begun;   /* the update has cleared the words and raised WEIGHTS: the words belong to
                            the next pass, and amp_graph_begin keeps them */
-    bool weights_stale; /* masters changed since the convolutions packed them: the
-                           next begin packs them again and raises the WEIGHTS words */
+    bool weights_stale; /* masters changed since the convolutions were given them: the next begin
+                           does it, and the WEIGHTS words are raised then or in its passes */
     bool writers_tell;  /* whoever writes to the masters between steps or inferences calls
                            amp_graph_weights_changed; if false, anybody may write without a word */
     bool train;         /* the present pass trains */

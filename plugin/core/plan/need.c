@@ -47,7 +47,7 @@ static size_t idle_arrays(const struct amp_net_desc *net, const struct amp_plan 
 static size_t gradients(const struct amp_net_desc *net, const struct amp_plan *plan,
                         const struct ampk_backend *backend)
 {
-    size_t all = 0, kept = 0, convolutions = 0;
+    size_t all = 0, kept = 0, convolutions = 0, shared = 0; /* work memory */
     bool sums = net->subdivisions > 1;
     bool own = !sums && backend->conv_update && !amp_rules_use_trust(&plan->rules);
     for (int i = 0; i < net->n; i++) {
@@ -57,6 +57,10 @@ static size_t gradients(const struct amp_net_desc *net, const struct amp_plan *p
         struct ampk_conv_shape shape =
             matrix ? amp_plan_conv_shape(plan, net, i) : (struct ampk_conv_shape){0};
         if (matrix && backend->conv_bytes) convolutions += backend->conv_bytes(&shape);
+        if (matrix && backend->conv_work_bytes) {
+            size_t work = backend->conv_work_bytes(&shape);
+            if (work > shared) shared = work;
+        }
         if (p->products && backend->conv_bytes)
             convolutions += amp_plan_product_bytes(plan, net, i, backend->conv_bytes);
         if (p->frozen) continue;
@@ -65,7 +69,7 @@ static size_t gradients(const struct amp_net_desc *net, const struct amp_plan *p
     }
     bool elsewhere = sums || own || backend->conv_keep_gradient;
     size_t of_pass = elsewhere ? all - kept : all; /* conv_bytes has the others */
-    return ((sums ? all : 0) + of_pass) * sizeof(float) + convolutions;
+    return ((sums ? all : 0) + of_pass) * sizeof(float) + convolutions + shared;
 }
 
 /* Parameters whose gradients are exchanged. */
