@@ -355,8 +355,9 @@ static void check_head(struct checker *k, int layer)
     const struct amp_layer_desc *l = &k->net->layers[layer];
     const struct amp_layer_desc *last = &k->net->layers[k->net->n - 1];
     if (l->classes != k->set->n_head_classes)
-        fault(k, "%s:%d: classes=%d in %s, but the data file says %d", k->cfg->path, l->line,
-              l->classes, l->type_name, k->set->n_head_classes);
+        fault(k, "%s:%d: classes=%d%s in %s, but the data file says %d", k->cfg->path, l->line,
+              l->classes, amp_cfg_default_hint(amp_cfg_layer(k->cfg, layer), "classes"),
+              l->type_name, k->set->n_head_classes);
     if ((l->type == AMP_DETECTION) != (last->type == AMP_DETECTION))
         fault(k, "%s:%d: %s together with a %s head; allowed: not both", k->cfg->path, l->line,
               l->type_name, last->type_name);
@@ -407,11 +408,11 @@ int amp_map_check_network(const char *cfg_path, bool half, const char *weights_p
 {
     char err[2 * PATH_MAX], note[2 * PATH_MAX];
     struct amp_options options;
-    struct amp_cfg_file *cfg = amp_cfg_read(cfg_path, err, sizeof err);
+    struct amp_cfg_file *cfg = amp_cfg_read_asked(cfg_path, half, err, sizeof err);
     struct amp_net_desc *net = NULL;
     int failed = cfg && half ? amp_half_ask(cfg, note, sizeof note, err, sizeof err) : 0;
     if (cfg && !failed && amp_options_read(cfg, &options, NULL, 0, err, sizeof err) == 0)
-        net = amp_net_describe(cfg, 0, 0, options.mixed_precision, err, sizeof err);
+        net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
     struct checker k = {.cfg = cfg, .net = net, .set = set, .on_gpu = on_gpu, .log = log};
     if (net) {
         check_heads(&k);

@@ -71,7 +71,7 @@ int amp_inference_open(struct amp_inference *f, const char *path, bool half, int
     char err[2 * PATH_MAX], note[2 * PATH_MAX] = "", notes[4096] = "";
     struct amp_options options = {0};
     *f = (struct amp_inference){.cfg = (char *)path, .variant.fd = -1};
-    struct amp_cfg_file *cfg = amp_cfg_read(path, err, sizeof err);
+    struct amp_cfg_file *cfg = amp_cfg_read_asked(path, half, err, sizeof err);
     int failed = !cfg || (half && amp_half_ask(cfg, note, sizeof note, err, sizeof err));
     if (*note) fprintf(stderr, "darknet-amp: %s\n", note);
     failed = failed || amp_options_read(cfg, &options, notes, sizeof notes, err, sizeof err);

@@ -135,7 +135,7 @@ static bool is_fork(const struct command *c)
 static void read_dialect(struct command *c)
 {
     char err[4700], note[4700];
-    struct amp_cfg_file *cfg = amp_cfg_read(c->cfg, err, sizeof err);
+    struct amp_cfg_file *cfg = amp_cfg_read_asked(c->cfg, c->half, err, sizeof err);
     if (cfg && c->half) amp_half_ask(cfg, note, sizeof note, err, sizeof err);
     if (cfg) c->dialect = cfg->dialect;
     if (cfg && !is_fork(c) && c->points)

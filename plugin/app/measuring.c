@@ -303,7 +303,7 @@ int amp_inputs_check(const char *data, const char *cfg, const char *weights, boo
 int amp_measured_read(struct amp_measured *m, const char *path, int gpu)
 {
     char err[2 * PATH_MAX];
-    *m = (struct amp_measured){.cfg = amp_cfg_read(path, err, sizeof err)};
+    *m = (struct amp_measured){.cfg = amp_cfg_read_asked(path, true, err, sizeof err)};
     if (!m->cfg || amp_named_files_check(m->cfg, err, sizeof err) ||
         amp_mixed_options_read(m->cfg, &m->options, err, sizeof err))
         return amp_complain(err);

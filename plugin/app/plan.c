@@ -400,7 +400,7 @@ int amp_command_plan(int argc, char **argv)
         .options = options};
     amp_arguments_read(&line, argc, argv);
     if (r.memory > 0) amp_machine_choose(r.gpu);
-    struct amp_cfg_file *cfg = amp_cfg_read(r.path, err, sizeof err);
+    struct amp_cfg_file *cfg = amp_cfg_read_asked(r.path, true, err, sizeof err);
     int failed = !cfg || print_plan(&r, cfg, err, sizeof err);
     if (!failed && (fflush(stdout) || ferror(stdout))) {
         snprintf(err, sizeof err, "the plan cannot be written: %s", strerror(errno));

@@ -88,6 +88,15 @@ char *amp_line_end(char *line)
     return line;
 }
 
+/* Once for all the networks of a cfg. */
+static void tell_notes(const char *notes)
+{
+    static char told[4096];
+    if (!strcmp(told, notes)) return;
+    amp_notes_print(notes, stderr);
+    snprintf(told, sizeof told, "%s", notes);
+}
+
 /* Either key, mixed_precision or seed, makes a session: a seeded run without mixed precision needs
  * the options until the network is parsed (attach frees it then). All that can be wrong with the
  * keys is told now, before Darknet builds anything. */
@@ -103,7 +112,7 @@ static struct amp_session *read_session(const char *cfg_path)
     }
     if (amp_options_read(s->cfg, &s->options, notes, sizeof notes, err, sizeof err)) amp_fail(err);
     s->measures = amp_cfg_is_variant(cfg_path);
-    if (!s->measures && !amp_launch_read(getenv).rank) amp_notes_print(notes, stderr);
+    if (!s->measures && !amp_launch_read(getenv).rank) tell_notes(notes);
     if (!s->options.mixed_precision && !s->options.seeded) {
         free_session(s);
         return NULL;

@@ -36,11 +36,12 @@ static int check_head_classes(struct amp_checker *k, int classes)
     for (int i = 0; k->net && i < k->net->n; i++) {
         const struct amp_layer_desc *l = &k->net->layers[i];
         if (!amp_layer_is_head(l)) continue;
+        const struct amp_cfg_section *s = amp_cfg_layer(k->cfg, i);
         if (!classes) classes = l->classes;
         if (l->classes != classes)
-            amp_checker_fault(k, "%s:%d: classes=%d in %s, but the data file says %d", k->cfg->path,
-                              amp_cfg_line(amp_cfg_layer(k->cfg, i), "classes"), l->classes,
-                              amp_cfg_layer(k->cfg, i)->name, classes);
+            amp_checker_fault(k, "%s:%d: classes=%d%s in %s, but the data file says %d",
+                              k->cfg->path, amp_cfg_line(s, "classes"), l->classes,
+                              amp_cfg_default_hint(s, "classes"), s->name, classes);
     }
     return classes;
 }

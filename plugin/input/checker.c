@@ -208,7 +208,7 @@ static void warn_of_values(struct amp_checker *k)
 static void read_cfg(struct amp_checker *k, const char *path)
 {
     char err[2 * PATH_MAX], note[2 * PATH_MAX];
-    k->cfg = amp_cfg_read(path, err, sizeof err);
+    k->cfg = amp_cfg_read_asked(path, k->half, err, sizeof err);
     bool asked = k->cfg && k->half;
     if (!k->cfg || (asked && amp_half_ask(k->cfg, note, sizeof note, err, sizeof err)) ||
         amp_options_read(k->cfg, &k->options, NULL, 0, err, sizeof err)) {

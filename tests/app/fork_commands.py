@@ -213,6 +213,28 @@ def check_stock(folder):
     assert found["settings"]["iou"] == .3 and "--points has no effect" in done.stderr, found
 
 
+def check_without_key(folder):
+    """Stock's rules hold; the first key that they do not have is named once. What the parser would build is refused."""
+    image, final = (folder / "train.txt").read_text().split()[0], "backup/toy_final.weights"
+    cfg = folder / "toy.cfg"
+    text = cfg.read_text().replace("[yolo]", "[yolo]\niou_loss=ciou")
+    cfg.write_text(text)
+    line = text.splitlines().index("mosaic=1") + 1
+    said = (f"toy.cfg:{line}: mosaic=1 in [net]: stock Darknet does not read this key, and trains and runs another network "
+            "than AlexeyAB's would; mixed_precision=1 trains it by AlexeyAB's rules, with amp_dtype=fp32 in FP32")
+    (folder / "results").mkdir()
+    commands = (["test", *FILES, final, image], ["valid", *FILES, final], ["map", *FILES, final, final])
+    for words in (["train", *FILES, "-map"], *commands):
+        toyset.check_notes(run(folder, "detector", *words).stderr, said)
+    cfg.write_text(text.replace("mosaic=1", "mosaic=0").replace("iou_loss=ciou", "iou_loss=mse"))
+    toyset.check_notes(run(folder, "detector", *commands[0]).stderr)
+    cfg.write_text(text.replace("[yolo]", "[route]\nlayers=-1\ngroups=2\n\n[yolo]", 1))
+    for words in (["train", *FILES], *commands):
+        done = run(folder, "detector", *words, status=1)
+        assert "groups=2 in [route]: this Darknet ignores it" in done.stderr, done.stderr
+        assert "mixed_precision=1 trains it" in done.stderr and "weights file" not in done.stderr, done.stderr
+
+
 def check_fp32(folder):
     """Stock Darknet has no training to compare with."""
     done = run(folder, "amp", "profile", "toy.cfg")
@@ -244,6 +266,7 @@ def main():
         check_fp32(fork)
         check_labels(toyset.make(Path(scratch) / "places", net_keys=FORK, max_batches=12))
         check_windows(toyset.make(Path(scratch) / "windows", net_keys=FORK, max_batches=12))
+        check_without_key(toyset.make(Path(scratch) / "keyless", net_keys="mosaic=1", max_batches=12))
         check_stock(toyset.make(Path(scratch) / "stock", net_keys=KEYS, max_batches=120))
 
 

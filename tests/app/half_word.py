@@ -79,6 +79,20 @@ def check_fork(folder, text):
     assert "As AlexeyAB's Darknet counts" in done["map"].stdout, done["map"].stdout
 
 
+def check_windows(folder, text):
+    """Line ends of Windows are no fault where mixed precision is asked for, nor where a plan is."""
+    (folder / "windows.cfg").write_text(text.replace("\n", "\r\n"), newline="")
+    wanted, _ = results_of(folder, "plain.cfg", "-half")
+    found, _ = results_of(folder, "windows.cfg", "-half")
+    assert found == wanted, (found, wanted)
+    for command in "plan", "profile":
+        done = subprocess.run([DARKNET, "amp", command, "windows.cfg"], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done
+    for command in "test", "valid", "map":
+        told = run(folder, command, "toy.data", "windows.cfg", WEIGHTS, status=1).stderr
+        assert "windows.cfg:" in told and "carriage return" in told and "or set mixed_precision=1" in told, told
+
+
 def check_refusals(folder, text):
     """The user's file and lines are named; commands without the word refuse it."""
     (folder / "bad.cfg").write_text(text.replace("[net]", "[net]\namp_dtyp=fp16", 1))
@@ -101,6 +115,7 @@ def main():
         check_precisions(folder, text)
         check_named_type(folder, text)
         check_fork(folder, text)
+        check_windows(folder, text)
         check_refusals(folder, text)
 
 

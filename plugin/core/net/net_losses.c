@@ -165,10 +165,11 @@ static int check_classes(struct describer *d, const struct amp_layer_desc *l)
         const struct amp_layer_desc *other = &d->net->layers[i];
         if (!amp_layer_is_head(other) || other->classes == l->classes) continue;
         return amp_fail_line(&d->complaints, amp_cfg_line(d->section, "classes"),
-                             "classes=%d in %s; allowed: as many in all heads, and %s of line %d "
-                             "has %d",
-                             l->classes, d->section->name, other->type_name, other->line,
-                             other->classes);
+                             "classes=%d%s in %s; allowed: as many in all heads, and %s of line "
+                             "%d has %d%s",
+                             l->classes, amp_cfg_default_hint(d->section, "classes"),
+                             d->section->name, other->type_name, other->line, other->classes,
+                             amp_cfg_default_hint(amp_cfg_layer(d->complaints.cfg, i), "classes"));
     }
     return 0;
 }

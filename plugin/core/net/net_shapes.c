@@ -20,6 +20,7 @@ int amp_desc_activation(struct describer *d, struct amp_layer_desc *l)
     const char *name = amp_desc_string(d, "activation");
     if (amp_activation_from_name(name, d->net->dialect, &l->activation)) return 0;
     const char *nearest = amp_activation_nearest_name(name);
+    if (nearest && !strcmp(nearest, name)) nearest = NULL; /* the other rules have it */
     if (amp_fork_activation(name) && d->net->dialect == AMP_DIALECT_FORK)
         return amp_fail_fork_activation(d, name);
     if (d->strict)

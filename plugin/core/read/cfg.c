@@ -52,15 +52,6 @@ static char *read_text(const char *path, size_t *size, char *err, size_t err_siz
     return NULL;
 }
 
-struct amp_cfg_file *amp_cfg_read(const char *path, char *err, size_t err_size)
-{
-    size_t size;
-    char *text = read_text(path, &size, err, err_size);
-    struct amp_cfg_file *file = text ? amp_cfg_parse(path, text, size, err, err_size) : NULL;
-    free(text);
-    return file;
-}
-
 struct amp_cfg_file *amp_cfg_read_data(const char *path, char *err, size_t err_size)
 {
     size_t size;
@@ -77,11 +68,12 @@ static int check_line_ends(const struct amp_cfg_file *file, char *err, size_t er
 {
     const struct amp_complaints c = {.cfg = file, .err = err, .err_size = err_size};
     if (!file->carriage_return || amp_cfg_int(file->sections, "mixed_precision", 0) == 1) return 0;
-    return amp_fail_line(&c, file->carriage_return, AMP_CFG_CARRIAGE_RETURN);
+    return amp_fail_line(&c, file->carriage_return,
+                         AMP_CFG_CARRIAGE_RETURN ", or set mixed_precision=1, which reads both");
 }
 
-struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t size, char *err,
-                                   size_t err_size)
+static struct amp_cfg_file *parse(const char *path, const char *text, size_t size, bool asked,
+                                  char *err, size_t err_size)
 {
     if (size > AMP_CFG_MAX_BYTES) {
         snprintf(err, err_size, "%s: larger than 16 MiB, which no cfg is", path);
@@ -90,9 +82,29 @@ struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t si
     struct amp_cfg_file *file = amp_cfg_text_parse(path, text, size, true, err, err_size);
     if (!file) return NULL;
     amp_dialect_settle(file);
-    if (check_line_ends(file, err, err_size) == 0) return file;
+    if (asked || check_line_ends(file, err, err_size) == 0) return file;
     amp_cfg_free(file);
     return NULL;
+}
+
+struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t size, char *err,
+                                   size_t err_size)
+{
+    return parse(path, text, size, false, err, err_size);
+}
+
+struct amp_cfg_file *amp_cfg_read_asked(const char *path, bool asked, char *err, size_t err_size)
+{
+    size_t size;
+    char *text = read_text(path, &size, err, err_size);
+    struct amp_cfg_file *file = text ? parse(path, text, size, asked, err, err_size) : NULL;
+    free(text);
+    return file;
+}
+
+struct amp_cfg_file *amp_cfg_read(const char *path, char *err, size_t err_size)
+{
+    return amp_cfg_read_asked(path, false, err, err_size);
 }
 
 /* ---- a cfg with some keys changed ---- */

@@ -7,6 +7,8 @@
 
 /* NULL on failure, with "file:line: what, and what is allowed" in err. */
 struct amp_cfg_file *amp_cfg_read(const char *path, char *err, size_t err_size);
+/* asked: mixed precision is asked for beside the cfg, and so Windows line ends are no failure. */
+struct amp_cfg_file *amp_cfg_read_asked(const char *path, bool asked, char *err, size_t err_size);
 /* The same from a text; messages name path. */
 struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t size, char *err,
                                    size_t err_size);

@@ -299,3 +299,8 @@ const char *amp_cfg_remark_hint(const char *value)
                    "of web pages: type it anew)";
     return "";
 }
+
+const char *amp_cfg_default_hint(const struct amp_cfg_section *s, const char *key)
+{
+    return amp_cfg_find(s, key) ? "" : " (the default)";
+}

@@ -90,4 +90,7 @@ bool amp_number_vanishes(const char *value);
 /* If the value holds a remark ("1 # on"), words to end an error message with; else "". */
 const char *amp_cfg_remark_hint(const char *value);
 
+/* " (the default)" behind the value of a key that the section does not have, else "". */
+const char *amp_cfg_default_hint(const struct amp_cfg_section *, const char *key);
+
 #endif

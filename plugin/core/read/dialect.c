@@ -78,21 +78,27 @@ static void choose_fork(struct amp_cfg_file *cfg, const struct amp_cfg_entry *e)
              e->key, e->written);
 }
 
-static bool section_decides(struct amp_cfg_file *cfg, const struct amp_cfg_section *s)
+/* NULL: no key does. */
+static const struct amp_cfg_entry *first_deciding(const struct amp_cfg_file *cfg,
+                                                  const struct amp_cfg_section *s)
 {
     enum amp_layer_type type = amp_cfg_section_type(cfg, s);
+    for (int i = 0; i < s->n_entries; i++)
+        if (decides(s, type, &s->entries[i])) return &s->entries[i];
+    return NULL;
+}
+
+static bool section_decides(struct amp_cfg_file *cfg, const struct amp_cfg_section *s)
+{
+    const struct amp_cfg_entry *e = first_deciding(cfg, s);
     if (amp_fork_layer(s->name)) {
         cfg->dialect = AMP_DIALECT_FORK;
         snprintf(cfg->dialect_reason, sizeof cfg->dialect_reason, "line %d: %.40s", s->line,
                  s->name);
         return true;
     }
-    for (int i = 0; i < s->n_entries; i++) {
-        if (!decides(s, type, &s->entries[i])) continue;
-        choose_fork(cfg, &s->entries[i]);
-        return true;
-    }
-    return false;
+    if (e) choose_fork(cfg, e);
+    return e;
 }
 
 void amp_dialect_settle(struct amp_cfg_file *cfg)
@@ -112,6 +118,23 @@ void amp_dialect_settle(struct amp_cfg_file *cfg)
 }
 
 /* ---- complaints ---- */
+
+void amp_dialect_note_stock(const struct amp_complaints *c)
+{
+    for (const struct amp_cfg_section *s = c->cfg->sections;
+         s < c->cfg->sections + c->cfg->n_sections; s++) {
+        const struct amp_cfg_entry *e = first_deciding(c->cfg, s);
+        if (!e) continue;
+        bool known = amp_key_is_stocks(amp_key_find(e->key, amp_cfg_section_type(c->cfg, s)));
+        amp_note_value(c, s, e,
+                       "stock Darknet %s, and trains and runs another network than "
+                       "AlexeyAB's would; " AMP_FORK_HINT,
+                       !known                          ? "does not read this key"
+                       : !strcmp(e->key, "activation") ? "takes it for relu"
+                                                       : "takes it for 1");
+        return;
+    }
+}
 
 const char *amp_fork_way_out(const struct amp_cfg_file *cfg)
 {

@@ -30,6 +30,10 @@ bool amp_fork_activation(const char *name);
 __attribute__((format(printf, 3, 4))) int amp_doubt_line(const struct amp_complaints *, int line,
                                                          const char *format, ...);
 
+/* Of a cfg without mixed_precision=1: notes the first key with which stock's rules, which hold
+ * then, are other than the fork's. */
+void amp_dialect_note_stock(const struct amp_complaints *);
+
 /* Words for the end of an error that the fork's rules do not have: a cfg without any key of the
  * fork's own may be one of its users'. "" where they are no choice, or not left to be chosen. */
 const char *amp_fork_way_out(const struct amp_cfg_file *);

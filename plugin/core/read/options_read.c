@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cfg_checks.h"
+#include "dialect.h"
 #include "text.h"
 
 /* What a level sets. */
@@ -279,12 +280,14 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
         return -1;
     keep_fp16(&r, net);
     note_idle_keys(&r, net);
-    /* Only with mixed_precision=1: a cfg that does not ask for us should train as silently as
-     * before. */
-    if (options->mixed_precision)
+    /* A cfg that does not ask for us should train as silently as before, unless it was made for
+     * another Darknet. */
+    if (options->mixed_precision) {
         amp_cfg_note_doubles(&r.complaints);
-    else
+    } else {
         note_idle_layers(&r);
+        amp_dialect_note_stock(&r.complaints);
+    }
     /* Nobody may act on a key that was not asked for; a seed works without mixed precision. */
     if (!options->mixed_precision) {
         bool seeded = options->seeded;
