@@ -15,8 +15,8 @@
 static bool has_amx_bf16(void)
 {
 #ifdef __x86_64__
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & bit_AMX_BF16;
+    unsigned a, b, c, d, amx_bf16 = 1u << 22; /* GCC and clang name the bit differently */
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & amx_bf16;
 #else
     return false;
 #endif

@@ -470,7 +470,7 @@ AMP_TEST(a_report_of_given_results)
     char *names[] = {"cat", "dog"}, err[300];
     const struct amp_eval_set set = {.valid_path = "v.list",
                                      .images.count = 7,
-                                     .names = {names, NULL, 2},
+                                     .names = {.line = names, .count = 2},
                                      .n_head_classes = 2,
                                      .n_classes = 2,
                                      .n_truths = 11,

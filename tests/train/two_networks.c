@@ -56,8 +56,9 @@ static void free_evaluation(struct evaluation *e)
 static void *evaluate(void *p)
 {
     struct evaluation *e = p;
-    struct amp_eval_set set = {
-        .images = {box_paths, NULL, SMALL_SET_IMAGES}, .n_head_classes = 2, .n_classes = 2};
+    struct amp_eval_set set = {.images = {.line = box_paths, .count = SMALL_SET_IMAGES},
+                               .n_head_classes = 2,
+                               .n_classes = 2};
     network *net = parse_network_cfg((char *)e->cfg);
     load_weights(net, (char *)e->weights);
     for (int i = 0; i < e->rounds && !e->failed; i++) {
