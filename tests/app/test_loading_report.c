@@ -57,6 +57,15 @@ static const char *said_in_json(const struct amp_loading *l)
     return text;
 }
 
+/* What both reports have in the middle. */
+#define STAGES_AND_BATCH                                                                           \
+    "  read the file                        0.10      2%\n"                                        \
+    "  decode                               1.80     36%\n"                                        \
+    "  place and distort                    1.00     20%\n"                                        \
+    "  labels                               0.10      2%\n"                                        \
+    "  left to Darknet                      2.00     40%\n"                                        \
+    "a batch of 100 images on 8 threads, by the clock: 1250.0 images/s\n"
+
 AMP_TEST(every_word_and_number)
 {
     static const char text[] =
@@ -66,13 +75,7 @@ AMP_TEST(every_word_and_number)
         "\n"
         "one core              images/s  ms an image   share\n"
         "Darknet                  100.0        10.00\n"
-        "darknet-amp              200.0         5.00         2.0x\n"
-        "  read the file                        0.10      2%\n"
-        "  decode                               1.80     36%\n"
-        "  place and distort                    1.00     20%\n"
-        "  labels                               0.10      2%\n"
-        "  left to Darknet                      2.00     40%\n"
-        "a batch of 100 images on 8 threads, by the clock: 1250.0 images/s\n"
+        "darknet-amp              200.0         5.00         2.0x\n" STAGES_AND_BATCH
         "left to Darknet: 23 of 300 images: 20 PNG, 3 other\n"
         "a training step: 100 images in 0.1 s, 1000.0 images/s (fp16, a GPU; fastest of 3 passes)\n"
         "loading its images takes 5.0 cores, by Darknet's way 10\n"
@@ -172,13 +175,7 @@ AMP_TEST(by_alexeyabs_rules)
                "time on a core, median of 3 rounds of each image\n"
                "\n"
                "one core              images/s  ms an image   share\n"
-               "by AlexeyAB's rules      200.0         5.00\n"
-               "  read the file                        0.10      2%\n"
-               "  decode                               1.80     36%\n"
-               "  place and distort                    1.00     20%\n"
-               "  labels                               0.10      2%\n"
-               "  left to Darknet                      2.00     40%\n"
-               "a batch of 100 images on 8 threads, by the clock: 1250.0 images/s\n"
+               "by AlexeyAB's rules      200.0         5.00\n" STAGES_AND_BATCH
                "left to Darknet: 20 of 300 images: 20 PNG\n");
     CHECK_SAYS(said(&l), "\nloading its images takes 5.0 cores\n\nLoading keeps up: ");
     CHECK_SAYS(said_in_json(&l), "\"images_per_second\": {\"darknet\": null, \"amp\": 200}");
