@@ -304,7 +304,7 @@ static void weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic)
     for (int task = 0; task < tasks; task++)
         gradient_task(ctx, conv, x, dy, task, memory, partials + task * g->partial_bytes);
-    ampk_conv_finish_gradient(ctx, conv, partials);
+    ampk_conv_finish_gradient(ctx, conv, memory, partials);
 }
 
 void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,

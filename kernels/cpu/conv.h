@@ -41,7 +41,7 @@ struct gradient {
     int chunk;         /* units that Winograd multiplies at once; oneDNN all of a task */
     struct ampk_dnnl_plan *plan;
     struct ampk_dnnl_weights **partial; /* [tiles][groups] */
-    size_t partial_bytes; /* of a task; without oneDNN float [filters][channels][taps] */
+    size_t partial_bytes; /* of a task; Winograd's are float [filters][channels][taps] */
     float *kept;          /* the gradient, as kernels.h lays it out */
     bool is_lent;         /* kept is the caller's */
     uint32_t amax;        /* of kept */
@@ -143,9 +143,16 @@ void ampk_conv_load_rows(struct ampk_context *, const struct ampk_conv *, const 
 const struct ampk_pairs *ampk_pairs_for(const struct ampk_conv_shape *, const struct ampk_isa *);
 /* Bytes of a thread's memory. */
 size_t ampk_pairs_lane_bytes(const struct ampk_conv *);
-/* gradient: the task's part of its tile. */
+/* Bytes of a task's part of the gradient. */
+size_t ampk_pairs_partial_bytes(const struct ampk_conv *);
+/* sums: that part. */
 void ampk_pairs_task(struct ampk_context *, const struct ampk_conv *, const struct ampk_tensor *x,
-                     const struct ampk_tensor *dy, int task, void *memory, float *gradient);
+                     const struct ampk_tensor *dy, int task, void *memory, float *sums);
+/* Adds the parts of a tile, some filters of it, into the gradient of the convolution, where they
+ * begin. memory: a thread's. Returns the largest magnitude. */
+uint32_t ampk_pairs_finish(struct ampk_context *, const struct ampk_conv *,
+                           const struct ampk_parts *, int first, int count, float *memory,
+                           float *gradient);
 
 /* ---- conv_winograd.c ---- */
 
@@ -180,7 +187,8 @@ const char *ampk_conv_take_weights(struct ampk_context *, struct ampk_conv *, co
                                    char *memory);
 /* Bytes of the partial weight gradients of all tasks, and of what adding them takes. */
 size_t ampk_conv_partials_memory(const struct ampk_conv *);
-/* Adds them, tile after tile: that is the gradient which the convolution keeps. */
-void ampk_conv_finish_gradient(struct ampk_context *, struct ampk_conv *, char *partials);
+/* Adds them: that is the gradient which the convolution keeps. lanes: the threads' memory. */
+void ampk_conv_finish_gradient(struct ampk_context *, struct ampk_conv *, char *lanes,
+                               char *partials);
 
 #endif

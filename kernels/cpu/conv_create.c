@@ -274,7 +274,7 @@ static void create_pairs(struct ampk_conv *conv)
     struct gradient *g = &conv->gradient;
     size_t lane = ampk_pairs_lane_bytes(conv);
     if (lane > conv->lane_bytes) conv->lane_bytes = lane;
-    g->partial_bytes = ampk_conv_weight_count(&conv->shape) / ampk_conv_tiles(g) * sizeof(float);
+    g->partial_bytes = ampk_pairs_partial_bytes(conv);
 }
 
 static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,

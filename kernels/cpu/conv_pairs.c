@@ -1,7 +1,7 @@
 /* The weight gradient of a convolution of BF16 by gradient_avx512.c. Tasks are as conv_create.c has
  * them, but for this: a task takes units two by two, the first of each beside the second, and it
- * reads them where they lie if they are stored as BF16. Tiles are added up in FP32 in the task's
- * memory, tap after tap; what it leaves is laid out as weights are. */
+ * reads them where they lie if they are stored as BF16. Sums are FP32, of a tap after the other; the
+ * gradient that the convolution keeps is laid out as weights are. */
 #include "conv.h"
 
 #ifdef __x86_64__
@@ -40,7 +40,7 @@ struct sizes {
     size_t channels, filters; /* of a tile */
     size_t rows;              /* of filters in the sums: whole panels */
     size_t wide;              /* pixels in a row of x, with the padding */
-    size_t x, dy, cast, sums; /* words of a task's pairs, of what is cast, and of its sums */
+    size_t x, dy, cast;       /* words of a task's pairs, and of what is cast */
 };
 
 static size_t whole(size_t n, size_t panel)
@@ -59,14 +59,19 @@ static struct sizes sizes_of(const struct ampk_conv *conv)
     z.x = whole(z.channels, AMPK_PAIR_CHANNELS) * g->bands.in_rows * z.wide;
     z.dy = z.rows * g->bands.rows * conv->ow;
     z.cast = z.x > z.dy ? z.x : z.dy; /* two units of BF16 take no more than their pairs */
-    z.sums = z.rows * z.channels * s->kh * s->kw;
     return z;
 }
 
 size_t ampk_pairs_lane_bytes(const struct ampk_conv *conv)
 {
     struct sizes z = sizes_of(conv);
-    return ampk_whole_lines(sizeof(uint32_t) * (z.x + z.dy + z.cast + z.sums));
+    return ampk_whole_lines(sizeof(uint32_t) * (z.x + z.dy + z.cast));
+}
+
+size_t ampk_pairs_partial_bytes(const struct ampk_conv *conv)
+{
+    struct sizes z = sizes_of(conv);
+    return sizeof(float) * z.rows * z.channels * conv->shape.kh * conv->shape.kw;
 }
 
 /* ---- operands ---- */
@@ -168,27 +173,14 @@ static void multiply(struct ampk_context *ctx, const struct ampk_conv *conv, con
                     add);
 }
 
-/* gradient[filters][channels][taps]. Channels are whole lines of the cache: sums of all taps at one
- * place share a few sets of it. */
-static void take_sums(const struct sizes *z, size_t taps, const float *sums, float *gradient)
-{
-    enum { LINE = 16 };
-    for (size_t k = 0; k < z->filters; k++)
-        for (size_t c = 0; c < z->channels; c += LINE, gradient += LINE * taps)
-            for (size_t tap = 0; tap < taps; tap++)
-                for (size_t i = 0; i < LINE; i++)
-                    gradient[i * taps + tap] = sums[(tap * z->rows + k) * z->channels + c + i];
-}
-
 void ampk_pairs_task(struct ampk_context *ctx, const struct ampk_conv *conv,
                      const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
-                     void *memory, float *gradient)
+                     void *memory, float *sums)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     const struct gradient *g = &conv->gradient;
     struct sizes z = sizes_of(conv);
     uint32_t *x_pairs = memory, *dy_pairs = x_pairs + z.x, *cast = dy_pairs + z.dy;
-    float *sums = (float *)(cast + z.cast);
     int units = s->n * g->bands.count, first = task % g->groups * g->units * 2;
     for (int unit = first; unit < ampk_smaller(first + g->units * 2, units); unit += 2) {
         int rows = ampk_smaller(g->bands.rows, conv->oh - unit / s->n * g->bands.rows);
@@ -196,5 +188,29 @@ void ampk_pairs_task(struct ampk_context *ctx, const struct ampk_conv *conv,
         pair_units(ctx, conv, dy, false, task / g->groups, unit, (uint16_t *)cast, dy_pairs);
         multiply(ctx, conv, &z, x_pairs, dy_pairs, rows, sums, unit > first);
     }
-    take_sums(&z, (size_t)s->kh * s->kw, sums, gradient);
+}
+
+/* ---- the gradient ---- */
+
+uint32_t ampk_pairs_finish(struct ampk_context *ctx, const struct ampk_conv *conv,
+                           const struct ampk_parts *of_tile, int first, int count, float *memory,
+                           float *gradient)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    struct sizes z = sizes_of(conv);
+    size_t taps = (size_t)s->kh * s->kw;
+    struct ampk_parts parts = *of_tile;
+    parts.first += first * z.channels;
+    parts.stride = taps == 1 ? z.channels : z.rows * z.channels;
+    if (taps == 1)
+        return ctx->isa->rows.add_parts(gradient, (size_t)s->c, &parts, (size_t)count, z.channels);
+    uint32_t largest = 0;
+    for (int k = 0; k < count; k++, parts.first += z.channels, gradient += s->c * taps) {
+        uint32_t found = ctx->isa->rows.add_parts(memory, z.channels, &parts, taps, z.channels);
+        if (found > largest) largest = found;
+        for (size_t c = 0; c < z.channels; c++)
+            for (size_t tap = 0; tap < taps; tap++)
+                gradient[c * taps + tap] = memory[tap * z.channels + c];
+    }
+    return largest;
 }

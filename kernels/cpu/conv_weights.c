@@ -16,6 +16,7 @@
 enum {
     PACKED_FILTERS = 16, /* weights that are packed at once: they stay in the first-level cache */
     PACKED_CHANNELS = 32,
+    FINISHED_FILTERS = 16, /* of a tile, whose gradient a thread finishes at once */
 };
 
 /* A thread's weights that are packed at once. */
@@ -95,7 +96,8 @@ static uint32_t pack_lines(struct ampk_context *ctx, const struct ampk_conv *con
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
     for (int k = 0; k < s->k; k += PACKED_FILTERS) {
         size_t has = (size_t)ampk_smaller(PACKED_FILTERS, s->k - k);
-        uint32_t found = ctx->isa->rows.amax(weights + k * filter, has * filter);
+        uint32_t found = 0;
+        if (conv->masters_amax) found = ctx->isa->rows.amax(weights + k * filter, has * filter);
         if (found > largest) largest = found;
         for (int c = 0; c < channels; c += PACKED_CHANNELS) {
             struct ampk_weight_block b = {
@@ -198,65 +200,67 @@ size_t ampk_conv_partials_memory(const struct ampk_conv *conv)
     return g->partial_bytes * ampk_conv_tiles(g) * g->groups + padded_bytes(conv);
 }
 
-/* A task's part of a tile. */
-static float *partial(const struct ampk_conv *conv, char *partials, int tile, int group)
+static struct ampk_parts parts_of(const struct ampk_conv *conv, const char *partials, int tile)
 {
     const struct gradient *g = &conv->gradient;
-    return (float *)(partials + ((size_t)tile * g->groups + group) * g->partial_bytes);
+    size_t step = g->partial_bytes / sizeof(float);
+    const float *first = (const float *)partials + (size_t)tile * g->groups * step;
+    return (struct ampk_parts){first, (size_t)g->groups, step, 0};
 }
 
-/* Floats of a part, without what fills its last cache line. */
-static size_t partial_floats(const struct ampk_conv *conv)
-{
-    const struct gradient *g = &conv->gradient;
-    return (g->plan ? ampk_dnnl_plan_weights(g->plan) : g->partial_bytes) / sizeof(float);
-}
-
-/* Adds the partial gradients of a tile; returns the largest magnitude of the sum. */
-static uint32_t add_partials(struct ampk_context *ctx, const struct ampk_conv *conv, char *partials,
-                             int tile)
-{
-    size_t count = partial_floats(conv);
-    float *sum = partial(conv, partials, tile, 0);
-    for (int i = 1; i < conv->gradient.groups; i++)
-        ctx->isa->rows.add(sum, partial(conv, partials, tile, i), count);
-    return ctx->isa->rows.amax(sum, count);
-}
-
-/* Puts a tile to its place in the gradient. `padded` is laid out as that is. */
-static void keep_tile(const struct ampk_conv *conv, char *partials, int tile, float *padded)
+/* Some filters of a tile. memory: a lane's. */
+static uint32_t finish_filters(struct ampk_context *ctx, const struct ampk_conv *conv,
+                               const char *partials, int tile, int first, int count, void *memory)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     const struct gradient *g = &conv->gradient;
+    size_t filter = (size_t)s->c * s->kh * s->kw, run = filter / g->slices_c;
+    size_t before = (size_t)tile / g->slices_c * (s->k / g->slices_k) + first;
+    float *at = g->kept + before * filter + tile % g->slices_c * run;
+    struct ampk_parts parts = parts_of(conv, partials, tile);
+    if (conv->pairs) return ampk_pairs_finish(ctx, conv, &parts, first, count, memory, at);
+    parts.first += first * run;
+    parts.stride = run;
+    return ctx->isa->rows.add_parts(at, filter, &parts, (size_t)count, run);
+}
+
+/* A tile of oneDNN's. padded: laid out as the gradient is with padded filters. */
+static uint32_t finish_tile(struct ampk_context *ctx, const struct ampk_conv *conv,
+                            const char *partials, int tile, float *padded)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    const struct gradient *g = &conv->gradient;
+    struct ampk_parts parts = parts_of(conv, partials, tile);
+    size_t count = ampk_dnnl_plan_weights(g->plan) / sizeof(float);
+    uint32_t largest = ctx->isa->rows.add_parts((float *)parts.first, 0, &parts, 1, count);
     size_t filter = (size_t)(s->c / s->groups) * s->kh * s->kw, run = filter / g->slices_c;
     size_t filters = (size_t)s->k / g->slices_k; /* padded ones only if g->slices_k is 1 */
     size_t first = (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
-    const float *from = padded + first;
-    size_t step = filter;
-    if (!g->plan) {
-        from = partial(conv, partials, tile, 0);
-        step = run;
-    } else {
-        bool direct = conv->filters == s->k;
-        ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
-                                 (direct ? g->kept : padded) + first);
-        if (direct) return;
-    }
-    for (size_t i = 0; i < filters; i++)
-        memcpy(g->kept + first + i * filter, from + i * step, run * sizeof *from);
+    bool direct = conv->filters == s->k;
+    ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
+                             (direct ? g->kept : padded) + first);
+    for (size_t i = 0; i < (direct ? 0 : filters); i++)
+        memcpy(g->kept + first + i * filter, padded + first + i * filter, run * sizeof *padded);
+    return largest;
 }
 
-void ampk_conv_finish_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *partials)
+void ampk_conv_finish_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *lanes,
+                               char *partials)
 {
     struct gradient *g = &conv->gradient;
-    int tiles = ampk_conv_tiles(g);
-    float *padded = partial(conv, partials, tiles, 0); /* behind them */
+    int tiles = ampk_conv_tiles(g), filters = conv->shape.k / g->slices_k;
+    int at_once = g->plan ? filters : ampk_smaller(filters, FINISHED_FILTERS);
+    int blocks = (filters + at_once - 1) / at_once;
+    float *padded = (float *)(partials + (size_t)tiles * g->groups * g->partial_bytes);
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
-    for (int tile = 0; tile < tiles; tile++) {
-        uint32_t found = add_partials(ctx, conv, partials, tile);
+    for (int i = 0; i < tiles * blocks; i++) {
+        int tile = i / blocks, first = i % blocks * at_once;
+        void *memory = lanes + omp_get_thread_num() * conv->lane_bytes;
+        uint32_t found = g->plan ? finish_tile(ctx, conv, partials, tile, padded)
+                                 : finish_filters(ctx, conv, partials, tile, first,
+                                                  ampk_smaller(at_once, filters - first), memory);
         if (found > largest) largest = found;
-        keep_tile(conv, partials, tile, padded);
     }
     g->amax = largest;
 }

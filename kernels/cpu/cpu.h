@@ -32,7 +32,7 @@
     X(conv_bias_forward) X(conv_backward) X(conv_keep_gradient) X(conv_weight_gradients)
 /* The members of struct ampk_rows. */
 #define AMPK_CPU_ROWS(X)                                                                           \
-    X(load) X(load_bf16) X(round) X(store) X(add) X(add_scaled) X(amax)                            \
+    X(load) X(load_bf16) X(round) X(store) X(add_parts) X(add_scaled) X(amax)                            \
     X(store_sums) X(store_bias) X(finish_statistics)
 /* clang-format on */
 
@@ -41,6 +41,12 @@ struct ampk_region {
     const struct ampk_tensor *tensor;
     size_t image, pixel, pixels, channel, channels;
     size_t source_stride; /* floats from pixel to pixel in what is stored there */
+};
+
+/* Arrays of rows, of which some are to be added up. */
+struct ampk_parts {
+    const float *first;
+    size_t count, step, stride; /* floats from part to part, and from row to row */
 };
 
 /* Loops over elements for conv.c, which is compiled once. FP32 sides are dense. Magnitudes are
@@ -58,8 +64,10 @@ struct ampk_rows {
      * stride. */
     uint32_t (*store)(void *dst, enum ampk_dtype, size_t stride, const float *src,
                       size_t src_stride, size_t rows, size_t length, bool accumulate);
-    /* dst += src */
-    void (*add)(float *dst, const float *src, size_t n);
+    /* dst = the sums of the parts, in order, of rows of some length; returns the largest magnitude
+     * of them. */
+    uint32_t (*add_parts)(float *dst, size_t stride, const struct ampk_parts *, size_t rows,
+                          size_t length);
     /* dst (+)= factor * src, rounded one by one */
     void (*add_scaled)(float *dst, const float *src, size_t n, float factor, bool accumulate);
     uint32_t (*amax)(const float *src, size_t n);

@@ -134,13 +134,20 @@ uint32_t AMPK_CPU(rows_store)(void *dst, enum ampk_dtype t, size_t stride, const
     return largest;
 }
 
-void AMPK_CPU(rows_add)(float *dst, const float *src, size_t n)
+uint32_t AMPK_CPU(rows_add_parts)(float *dst, size_t stride, const struct ampk_parts *parts,
+                                  size_t rows, size_t length)
 {
-    for (size_t i = 0; i < n; i += AMPK_LANES) {
-        ampk_vec sum =
-            ampk_vec_load(dst, i, AMPK_FP32, n - i) + ampk_vec_load(src, i, AMPK_FP32, n - i);
-        ampk_vec_store(dst, i, AMPK_FP32, n - i, sum);
-    }
+    ampk_vec_amax largest = ampk_vec_amax_zero();
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < length; i += AMPK_LANES) {
+            const float *from = parts->first + r * parts->stride;
+            ampk_vec sum = ampk_vec_load(from, i, AMPK_FP32, length - i);
+            for (size_t part = 1; part < parts->count; part++)
+                sum += ampk_vec_load(from + part * parts->step, i, AMPK_FP32, length - i);
+            ampk_vec_store(dst + r * stride, i, AMPK_FP32, length - i, sum);
+            largest = ampk_vec_amax_raise(largest, sum, length - i);
+        }
+    return ampk_vec_amax_get(largest);
 }
 
 void AMPK_CPU(rows_add_scaled)(float *dst, const float *src, size_t n, float factor,
