@@ -144,9 +144,7 @@ static uint32_t transpose_tile(const struct ampk_tensor *src, const struct ampk_
 {
     float in[TILE_AREA], out[TILE_AREA];
     load_tile(in, src, image, tile, row_step(src, columns));
-    for (size_t c = 0; c < tile.columns; c++)
-        for (size_t r = 0; r < tile.rows; r++)
-            out[c * tile.rows + r] = in[r * tile.columns + c];
+    ampk_turn(in, AMPK_FP32, tile.columns, tile.rows, tile.columns, out, AMPK_FP32, tile.rows);
     struct tile turned = {tile.column, tile.columns, tile.row, tile.rows};
     return store_tile(dst, image, turned, row_step(dst, rows), out, accumulate);
 }

@@ -8,8 +8,7 @@
  * region, a locked instruction in libgomp, makes them visible to the other threads. */
 #include "cpu.h"
 #include "dnnl_compat.h"
-
-#include <immintrin.h>
+#include "simd.h"
 
 enum { LANES = AMPK_DNNL_LANES };
 
@@ -19,57 +18,32 @@ static __mmask16 first(int n)
 }
 
 /* n pairs of a low and a high half. */
-static __m512i pairs(const uint16_t *low, const uint16_t *high, int n)
+static ampk_vec pairs(const uint16_t *low, const uint16_t *high, int n)
 {
     __m512i l = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), low));
     __m512i h = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), high));
-    return _mm512_or_si512(l, _mm512_slli_epi32(h, 16));
+    return _mm512_castsi512_ps(_mm512_or_si512(l, _mm512_slli_epi32(h, 16)));
 }
 
-/* Every stage doubles what lies together: 1, 2, 4, 8 words. Unrolled, all rows are in registers. */
-static inline __attribute__((always_inline)) void transpose(__m512i r[LANES])
+static void stream(uint16_t *line, ampk_vec pairs)
 {
-    __m512i s[LANES];
-#pragma GCC unroll 16
-    for (int i = 0; i < LANES; i += 2) {
-        s[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        s[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < LANES; i += 4)
-#pragma GCC unroll 16
-        for (int j = 0; j < 2; j++) {
-            r[i + 2 * j] = _mm512_unpacklo_epi64(s[i + j], s[i + j + 2]);
-            r[i + 2 * j + 1] = _mm512_unpackhi_epi64(s[i + j], s[i + j + 2]);
-        }
-#pragma GCC unroll 16
-    for (int i = 0; i < 4; i++)
-#pragma GCC unroll 16
-        for (int j = 0; j < LANES; j += 8) {
-            s[i + j] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0x88);
-            s[i + j + 4] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0xdd);
-        }
-#pragma GCC unroll 16
-    for (int i = 0; i < 8; i++) {
-        r[i] = _mm512_shuffle_i32x4(s[i], s[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(s[i], s[i + 8], 0xdd);
-    }
+    _mm512_stream_si512((__m512i *)line, _mm512_castps_si512(pairs));
 }
 
 /* All taps of one line's filters and channels. */
 static void put_taps(const uint16_t *from, size_t lane, size_t other, const size_t *tap, int taps,
                      uint16_t *line)
 {
-    __m512i rows[LANES];
+    ampk_vec rows[LANES];
     for (int t = 0; t < taps; t += LANES) {
         int n = taps - t < LANES ? taps - t : LANES;
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)
             rows[i] = pairs(from + i * lane + t, from + i * lane + other + t, n);
-        transpose(rows);
+        ampk_vec_transpose(rows);
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)
-            if (i < n) _mm512_stream_si512((__m512i *)(line + tap[t + i]), rows[i]);
+            if (i < n) stream(line + tap[t + i], rows[i]);
     }
 }
 
@@ -77,16 +51,16 @@ static void put_taps(const uint16_t *from, size_t lane, size_t other, const size
 static void put_filters(const uint16_t *from, size_t filter, int channels, const size_t *channel,
                         uint16_t *to)
 {
-    __m512i rows[LANES];
+    ampk_vec rows[LANES];
     for (int c = 0; c < channels; c += 2 * LANES) {
         int n = channels - c < 2 * LANES ? (channels - c) / 2 : LANES;
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)
-            rows[i] = _mm512_maskz_loadu_epi32(first(n), from + i * filter + c);
-        transpose(rows);
+            rows[i] = _mm512_maskz_loadu_ps(first(n), from + i * filter + c);
+        ampk_vec_transpose(rows);
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)
-            if (i < n) _mm512_stream_si512((__m512i *)(to + channel[c + 2 * i]), rows[i]);
+            if (i < n) stream(to + channel[c + 2 * i], rows[i]);
     }
 }
 
@@ -109,7 +83,7 @@ void ampk_avx512_put_lines(const struct ampk_weight_block *b, const struct ampk_
             else if (b->taps > 1)
                 put_taps(from, tap, row, l->tap, b->taps, line);
             else
-                _mm512_stream_si512((__m512i *)(line + l->tap[0]), pairs(from, from + row, LANES));
+                stream(line + l->tap[0], pairs(from, from + row, LANES));
         }
     }
 }

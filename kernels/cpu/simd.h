@@ -128,6 +128,7 @@ AMPK_INLINE void ampk_store(void *base, size_t i, enum ampk_dtype t, float v)
  *     ampk_vec_round           what a load would give after a store
  *     ampk_vec_load_bytes, _store_bytes   a lane holds a whole number in [0, 255]
  *     ampk_vec_amax_zero, _raise, _get    the largest magnitude of all lanes, as bits
+ *     ampk_vec_transpose       as many vectors as one has lanes
  */
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #include "simd_avx512.h"
@@ -159,5 +160,24 @@ AMPK_INLINE double ampk_vec_sum(ampk_vec v)
 /* Elements whose squares are added up in FP32 lanes, before the lanes go into a sum in FP64. So few
  * lose at most 64 roundings a lane. */
 #define AMPK_SUM_RUN ((size_t)64 * AMPK_LANES)
+
+/* to[columns][rows] = from[rows][columns], of types F and T; the steps are elements from row to
+ * row. */
+AMPK_INLINE void ampk_turn(const void *from, enum ampk_dtype F, size_t from_step, size_t rows,
+                           size_t columns, void *to, enum ampk_dtype T, size_t to_step)
+{
+    for (size_t r = 0; r < rows; r += AMPK_LANES)
+        for (size_t c = 0; c < columns; c += AMPK_LANES) {
+            ampk_vec v[AMPK_LANES];
+#pragma GCC unroll 16
+            for (size_t i = 0; i < AMPK_LANES; i++)
+                v[i] = r + i < rows ? ampk_vec_load(from, (r + i) * from_step + c, F, columns - c)
+                                    : ampk_vec_set(0);
+            ampk_vec_transpose(v);
+#pragma GCC unroll 16
+            for (size_t i = 0; i < AMPK_LANES; i++)
+                if (c + i < columns) ampk_vec_store(to, (c + i) * to_step + r, T, rows - r, v[i]);
+        }
+}
 
 #endif

@@ -143,4 +143,30 @@ AMPK_INLINE uint32_t ampk_vec_amax_get(ampk_vec_amax m)
     return largest;
 }
 
+/* Every stage doubles what lies together: 1, 2, 4 lanes. */
+AMPK_INLINE void ampk_vec_transpose(ampk_vec r[8])
+{
+    ampk_vec s[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i += 2) {
+        s[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        s[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 8
+        for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] = _mm256_shuffle_ps(s[i + j], s[i + j + 2], 0x44);
+            r[i + 2 * j + 1] = _mm256_shuffle_ps(s[i + j], s[i + j + 2], 0xee);
+        }
+#pragma GCC unroll 8
+    for (int i = 0; i < 4; i++) {
+        s[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        s[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        r[i] = s[i];
+}
+
 #endif

@@ -135,4 +135,34 @@ AMPK_INLINE uint32_t ampk_vec_amax_get(ampk_vec_amax m)
     return _mm512_reduce_max_epu32(m);
 }
 
+/* Every stage doubles what lies together: 1, 2, 4, 8 lanes. Unrolled, all are in registers. */
+AMPK_INLINE void ampk_vec_transpose(ampk_vec r[16])
+{
+    ampk_vec s[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i += 2) {
+        s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i += 4)
+#pragma GCC unroll 16
+        for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] = _mm512_shuffle_ps(s[i + j], s[i + j + 2], 0x44);
+            r[i + 2 * j + 1] = _mm512_shuffle_ps(s[i + j], s[i + j + 2], 0xee);
+        }
+#pragma GCC unroll 16
+    for (int i = 0; i < 4; i++)
+#pragma GCC unroll 16
+        for (int j = 0; j < 16; j += 8) {
+            s[i + j] = _mm512_shuffle_f32x4(r[i + j], r[i + j + 4], 0x88);
+            s[i + j + 4] = _mm512_shuffle_f32x4(r[i + j], r[i + j + 4], 0xdd);
+        }
+#pragma GCC unroll 16
+    for (int i = 0; i < 8; i++) {
+        r[i] = _mm512_shuffle_f32x4(s[i], s[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(s[i], s[i + 8], 0xdd);
+    }
+}
+
 #endif

@@ -75,4 +75,9 @@ AMPK_INLINE uint32_t ampk_vec_amax_get(ampk_vec_amax m)
     return m;
 }
 
+AMPK_INLINE void ampk_vec_transpose(ampk_vec r[1])
+{
+    (void)r;
+}
+
 #endif

@@ -122,10 +122,10 @@ static void load_block(const struct ampk_tensor *t, size_t image, size_t pixel, 
                         load_pixels(data, T, pixel * pitch + channel, pitch, tile, block));
         return;
     }
-    for (size_t j = 0; j < tile->channels; j++)
-        for (size_t i = 0; i < tile->pixels; i++)
-            block[i * BLOCK_CHANNELS + j] =
-                ampk_load(data, (channel + j) * area + pixel + i, t->dtype);
+    const void *planes = ampk_at(t, image, channel * area + pixel);
+    AMPK_WITH_DTYPE(
+        t->dtype, T,
+        ampk_turn(planes, T, area, tile->channels, tile->pixels, block, AMPK_FP32, BLOCK_CHANNELS));
 }
 
 static void store_block(const struct ampk_tensor *t, size_t image, size_t pixel, size_t channel,
@@ -138,10 +138,10 @@ static void store_block(const struct ampk_tensor *t, size_t image, size_t pixel,
                         store_pixels(data, T, pixel * pitch + channel, pitch, tile, block));
         return;
     }
-    for (size_t j = 0; j < tile->channels; j++)
-        for (size_t i = 0; i < tile->pixels; i++)
-            ampk_store(data, (channel + j) * area + pixel + i, t->dtype,
-                       block[i * BLOCK_CHANNELS + j]);
+    void *planes = ampk_at(t, image, channel * area + pixel);
+    AMPK_WITH_DTYPE(
+        t->dtype, T,
+        ampk_turn(block, AMPK_FP32, BLOCK_CHANNELS, tile->pixels, tile->channels, planes, T, area));
 }
 
 /* The kernel on the blocks of a tile, a few pixels at a time: over so many it adds in FP32. */
