@@ -161,12 +161,16 @@ static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const
     int slices = pass->slices, units = conv->shape.n * pass->bands.count;
     int groups = (units + pass->units - 1) / pass->units;
     uint32_t largest = 0;
-#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
+    int has = -1; /* the slice whose points are in this thread's memory */
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)      \
+    firstprivate(has)
     for (int task = 0; task < groups * slices; task++) {
-        int slice = task % slices, first = task / slices * pass->units;
+        int slice = conv->winograd ? task / groups : task % slices;
+        int first = (conv->winograd ? task % groups : task / slices) * pass->units;
         struct lane lane = pass_lane(conv, pass, from, to, memory);
-        if (conv->winograd)
+        if (conv->winograd && slice != has)
             take_points(conv, pass, weights + slice * pass->slice_bytes, lane.scratch);
+        has = slice;
         for (int unit = first; unit < ampk_smaller(first + pass->units, units); unit++) {
             uint32_t found = pass_unit(ctx, conv, pass, from, to, finish, unit, slice, &lane);
             if (found > largest) largest = found;
