@@ -67,7 +67,7 @@ COLUMN(sums)
     ampk_vec sum = ampk_vec_set(0);
     ampk_vec squares = ampk_vec_set(0);
     for (size_t p = 0; p < tile->pixels; p++) {
-        ampk_vec v = ampk_vec_load(tile->in[0], p * tile->stride + i, t, left);
+        ampk_vec v = ampk_vec_load(tile->in[0], p * tile->in_step[0] + i, t, left);
         v -= shift;
         sum += v;
         squares = ampk_vec_fma(v, v, squares);
@@ -87,7 +87,7 @@ COLUMN(store_sums)
     ampk_vec squares = ampk_vec_set(0);
     for (size_t p = 0; p < tile->pixels; p++) {
         ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
-        ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
+        ampk_vec_store_amax(tile->out, p * tile->out_step + i, t, left, v, &largest);
         v = ampk_vec_round(v, t) - shift;
         sum += v;
         squares = ampk_vec_fma(v, v, squares);
@@ -105,7 +105,7 @@ COLUMN(store_bias)
     for (size_t p = 0; p < tile->pixels; p++) {
         ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
         v = ampk_vec_activate(v + bias, a);
-        ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
+        ampk_vec_store_amax(tile->out, p * tile->out_step + i, t, left, v, &largest);
     }
     return largest;
 }
@@ -124,11 +124,10 @@ AMPK_INLINE ampk_vec_amax normalize_column(const struct ampk_job *job, const str
 {
     const struct ampk_normalizer n = normalizer(job, tile, i, left);
     for (size_t p = 0; p < tile->pixels; p++) {
-        size_t at = p * tile->stride + i;
-        ampk_vec v = ampk_vec_load(tile->in[0], at, t, left);
+        ampk_vec v = ampk_vec_load(tile->in[0], p * tile->in_step[0] + i, t, left);
         v = ampk_vec_activate(ampk_normalized(&n, v), a);
-        if (residual) v += ampk_vec_load(tile->in[1], at, t, left);
-        ampk_vec_store_amax(tile->out, p * tile->pitch + i, t, left, v, &largest);
+        if (residual) v += ampk_vec_load(tile->in[1], p * tile->in_step[1] + i, t, left);
+        ampk_vec_store_amax(tile->out, p * tile->out_step + i, t, left, v, &largest);
     }
     return largest;
 }
@@ -152,10 +151,10 @@ AMPK_INLINE ampk_vec before_activation(const struct ampk_tile *tile,
                                        size_t i, size_t left, enum ampk_dtype t,
                                        enum ampk_activation a)
 {
-    ampk_vec d = ampk_vec_load(tile->in[2], p * tile->stride + i, t, left);
+    ampk_vec d = ampk_vec_load(tile->in[2], p * tile->in_step[2] + i, t, left);
     ampk_vec at = ampk_recomputes_input(a)
                       ? ampk_normalized(n, y)
-                      : ampk_vec_load(tile->in[1], p * tile->pitch + i, t, left);
+                      : ampk_vec_load(tile->in[1], p * tile->in_step[1] + i, t, left);
     return ampk_vec_activation_backward(d, at, a);
 }
 
@@ -167,8 +166,7 @@ COLUMN(gradient_sums)
     ampk_vec sum = ampk_vec_set(0);
     ampk_vec product = ampk_vec_set(0);
     for (size_t p = 0; p < tile->pixels; p++) {
-        size_t at = p * tile->stride + i;
-        ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
+        ampk_vec y = ampk_vec_load(tile->in[0], p * tile->in_step[0] + i, t, left);
         ampk_vec g = before_activation(tile, &n, y, p, i, left, t, a);
         sum += g;
         product = ampk_vec_fma(g, y - n.mean, product);
@@ -186,10 +184,10 @@ COLUMN(gradient)
     const struct ampk_gradient_factors f =
         ampk_gradient_factors_at(job->parameter, tile->first_channel + i, left);
     for (size_t p = 0; p < tile->pixels; p++) {
-        size_t at = p * tile->stride + i;
-        ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
+        ampk_vec y = ampk_vec_load(tile->in[0], p * tile->in_step[0] + i, t, left);
         ampk_vec g = before_activation(tile, &n, y, p, i, left, t, a);
-        ampk_vec_store_amax(tile->out, at, t, left, ampk_gradient_at(&f, n.mean, y, g), &largest);
+        g = ampk_gradient_at(&f, n.mean, y, g);
+        ampk_vec_store_amax(tile->out, p * tile->out_step + i, t, left, g, &largest);
     }
     return largest;
 }
@@ -201,12 +199,11 @@ COLUMN(bias_gradient)
     (void)job;
     ampk_vec sum = ampk_vec_set(0);
     for (size_t p = 0; p < tile->pixels; p++) {
-        size_t at = p * tile->stride + i;
-        ampk_vec out = ampk_vec_load(tile->in[0], at, t, left);
-        ampk_vec g = ampk_vec_load(tile->in[1], at, t, left);
+        ampk_vec out = ampk_vec_load(tile->in[0], p * tile->in_step[0] + i, t, left);
+        ampk_vec g = ampk_vec_load(tile->in[1], p * tile->in_step[1] + i, t, left);
         g = ampk_vec_activation_backward(g, out, a);
         sum += g;
-        ampk_vec_store_amax(tile->out, at, t, left, g, &largest);
+        ampk_vec_store_amax(tile->out, p * tile->out_step + i, t, left, g, &largest);
     }
     raise_sum(tile, 0, i, left, sum);
     return largest;
@@ -308,7 +305,6 @@ void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor
     struct ampk_job job = {.kernel = add ? normalize_add_tile : normalize_tile,
                            .in = {y, add},
                            .out = out,
-                           .slice = out,
                            .activation = activation};
     ampk_set_normalizer(job.parameter, bn, (size_t)y->c, job_memory(ctx, y, 0, 1));
     ampk_amax_raise(amax, AMPK_CPU(run_job)(&job, y, ctx->threads, 0, NULL));
@@ -324,7 +320,7 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
 {
     if (ampk_recomputes_input(activation)) out = NULL;
     struct ampk_job job = {
-        .kernel = gradient_sums_tile, .in = {y, out, d}, .slice = out, .activation = activation};
+        .kernel = gradient_sums_tile, .in = {y, out, d}, .activation = activation};
     size_t c = (size_t)y->c;
     float *sums = job_memory(ctx, y, 2, AMPK_BN_ARRAYS);
     float *factor = sums + 2 * c, *of_g = factor + c, *partial = of_g + 3 * c;

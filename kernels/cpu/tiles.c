@@ -71,18 +71,20 @@ static void *direct_at(const struct ampk_tensor *t, const struct ampk_region *re
 static uint32_t run_direct(const struct ampk_job *job, const struct ampk_region *region,
                            enum ampk_dtype dtype)
 {
-    size_t c = (size_t)region->tensor->c, end = region->pixel + region->pixels;
-    size_t step = tile_pixels(region->channels), pitch = c;
-    if (job->slice) pitch = (size_t)ampk_pitch(job->slice);
+    size_t end = region->pixel + region->pixels, step = tile_pixels(region->channels);
     uint32_t largest = 0;
     for (size_t pixel = region->pixel; pixel < end; pixel += step) {
         struct ampk_tile tile = tile_at(job, region, pixel, ampk_less(step, end - pixel),
                                         region->channel, region->channels);
         for (int i = 0; i < AMPK_TILE_INPUTS; i++)
-            if (job->in[i]) tile.in[i] = direct_at(job->in[i], region, pixel);
-        if (job->out) tile.out = direct_at(job->out, region, pixel);
-        tile.stride = c;
-        tile.pitch = pitch;
+            if (job->in[i]) {
+                tile.in[i] = direct_at(job->in[i], region, pixel);
+                tile.in_step[i] = (size_t)ampk_pitch(job->in[i]);
+            }
+        if (job->out) {
+            tile.out = direct_at(job->out, region, pixel);
+            tile.out_step = (size_t)ampk_pitch(job->out);
+        }
         tile.dtype = dtype;
         largest = (uint32_t)larger(largest, job->kernel(job, &tile));
     }
@@ -154,10 +156,12 @@ static uint32_t run_tile(const struct ampk_job *job, const struct ampk_region *r
         struct ampk_tile tile =
             tile_at(job, region, pixel + i, ampk_less(whole->pixels - i, SUM_PIXELS),
                     whole->first_channel, whole->channels);
-        for (int k = 0; k < AMPK_TILE_INPUTS; k++)
+        for (int k = 0; k < AMPK_TILE_INPUTS; k++) {
             if (job->in[k]) tile.in[k] = block[k] + i * BLOCK_CHANNELS;
+            tile.in_step[k] = BLOCK_CHANNELS;
+        }
         tile.out = block[AMPK_TILE_INPUTS] + i * BLOCK_CHANNELS;
-        tile.stride = tile.pitch = BLOCK_CHANNELS;
+        tile.out_step = BLOCK_CHANNELS;
         tile.dtype = AMPK_FP32;
         largest = (uint32_t)larger(largest, job->kernel(job, &tile));
     }

@@ -11,8 +11,7 @@ enum { AMPK_TILE_INPUTS = 3 }; /* tensors that a kernel reads at most */
 struct ampk_tile {
     const void *in[AMPK_TILE_INPUTS];
     void *out;
-    size_t stride; /* from pixel to pixel of in and out, in elements of dtype */
-    size_t pitch;  /* of the operand that may be a slice */
+    size_t in_step[AMPK_TILE_INPUTS], out_step; /* from pixel to pixel, in elements of dtype */
     enum ampk_dtype dtype;
     const float *source; /* see struct ampk_job */
     size_t source_stride;
@@ -24,10 +23,9 @@ struct ampk_tile {
 struct ampk_job {
     /* Returns the largest magnitude stored, as amax bits. */
     uint32_t (*kernel)(const struct ampk_job *, const struct ampk_tile *);
-    const struct ampk_tensor *in[AMPK_TILE_INPUTS], *out; /* NULL: not there */
-    const struct ampk_tensor *slice;            /* the operand that may be a slice; NULL: none */
-    const float *source;                        /* a dense FP32 input, or NULL */
-    const float *parameter[AMPK_BN_PARAMETERS]; /* per channel */
+    const struct ampk_tensor *in[AMPK_TILE_INPUTS], *out; /* NULL: not there; perhaps slices */
+    const float *source;                                  /* a dense FP32 input, or NULL */
+    const float *parameter[AMPK_BN_PARAMETERS];           /* per channel */
     enum ampk_activation activation;
     float *sums[2]; /* per channel, NULL: not there */
 };

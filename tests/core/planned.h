@@ -269,7 +269,8 @@ static void check_saved(int i)
     } else if (p->ours) {
         check_buffer(delta_buffer(i), i, "delta", bytes_of(i, p->out), b, p->fused ? b + 1 : b);
         bool read_later = plan->buffers[delta_buffer(i)].last > b;
-        if (p->in != p->out || (is_matrix(i) && read_later))
+        bool part = p->delta_slice && net->layers[p->route].n_sources > 1;
+        if (p->in != p->out || (is_matrix(i) && (part || read_later)))
             check_buffer(p->buffer[AMP_BUFFER_DY], i, "dy", bytes_of(i, p->in), b, b);
     }
 }
@@ -404,7 +405,7 @@ static void check_slice(int i)
     CHECK(p->ours && route->ours && (alias || !p->border_copy) && !p->fused);
     CHECK(p->in == route->in && p->out == route->out);
     CHECK_INT(p->buffer[AMP_BUFFER_OUT], -1);
-    CHECK_INT(p->delta_slice, p->backward && (alias || !is_matrix(i)));
+    CHECK_INT(p->delta_slice, p->backward);
     if (p->delta_slice) CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
     CHECK(strstr(p->reason, "writes into route"));
 }

@@ -46,11 +46,11 @@ static struct ampk_tensor another_of_any_layout(struct kind k)
                           k.shape.h, k.shape.w);
 }
 
-/* The same for the output, which may be a slice. */
+/* The same for the output and for the gradient there, which may be slices. */
 static struct ampk_tensor output_of_any_layout(struct kind k)
 {
     struct ampk_tensor t = another_of_any_layout(k);
-    if (t.layout == AMPK_NCHW) return t;
+    if (t.layout == AMPK_NCHW || (k.usual && random_bool())) return t;
     return describe_channels(t.dtype, t.n, t.c, t.h, t.w);
 }
 
@@ -267,7 +267,7 @@ static struct backward make_backward(struct rig *r, struct kind k, enum ampk_act
         b.d = b.dy;
         b.d.exact = b.dy.exact;
     } else {
-        b.d = input_tensor(r, another_of_any_layout(k));
+        b.d = input_tensor(r, output_of_any_layout(k));
         b.dy = output_tensor(r, shape, false);
     }
     b.g = gradient_magnitude(r, b.activation, &b.out.exact, &b.d.exact);

@@ -157,8 +157,7 @@ static bool is_slice(const struct planner *pl, int j, int source)
 }
 
 /* A layer that only a concatenation of channels reads writes straight into it, and its delta is
- * read there; so does the source of a route that only passes it on. A convolution's delta in a
- * concatenation is the exception: its dy takes the delta's place, which has to be dense. */
+ * read there; so does the source of a route that only passes it on. */
 void amp_plan_find_slices(struct planner *pl)
 {
     struct amp_plan_layer *layers = pl->plan->layers;
@@ -171,9 +170,7 @@ void amp_plan_find_slices(struct planner *pl)
             if (is_slice(pl, j, s)) {
                 layers[s].route = j;
                 layers[s].first_channel = first;
-                layers[s].delta_slice =
-                    layers[s].backward &&
-                    (is_alias(pl, j) || !amp_layer_is_matrix(&pl->net->layers[s]));
+                layers[s].delta_slice = layers[s].backward;
                 amp_plan_add_reason(&layers[s], "; writes into route %d", j);
             }
             if (s >= 0) first += pl->net->layers[s].out_c;

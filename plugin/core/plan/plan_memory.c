@@ -288,8 +288,10 @@ static int plan_layer_buffers(struct planner *pl, int i)
     bytes[AMP_BUFFER_INDEX] = index_bytes(pl, i);
     if (p->ours && p->backward && has_contributions(p) && own_delta)
         bytes[AMP_BUFFER_DELTA] = n * amp_format_bytes(p->out);
+    /* It takes the delta's place, if nobody else reads that and it is dense. */
+    bool part = p->delta_slice && pl->net->layers[p->route].out_c != l->out_c;
     if (p->ours && p->backward &&
-        (p->in != p->out || (amp_layer_is_matrix(l) && p->delta_owner != i)))
+        (p->in != p->out || (amp_layer_is_matrix(l) && (part || p->delta_owner != i))))
         bytes[AMP_BUFFER_DY] = n * amp_format_bytes(p->in);
     if (p->products && p->backward)
         bytes[AMP_BUFFER_DY] = amp_plan_operands(pl->plan, pl->net, i, true);
