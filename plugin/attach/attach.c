@@ -74,7 +74,7 @@ static bool mentions_our_keys(const char *path)
     return found;
 }
 
-static bool cuts_line_ends;
+static atomic_bool cuts_line_ends; /* threads parse networks side by side */
 
 void amp_cut_line_ends(void)
 {
@@ -91,10 +91,14 @@ char *amp_line_end(char *line)
 /* Once for all the networks of a cfg. */
 static void tell_notes(const char *notes)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static char told[4096];
-    if (!strcmp(told, notes)) return;
-    amp_notes_print(notes, stderr);
-    snprintf(told, sizeof told, "%s", notes);
+    pthread_mutex_lock(&lock);
+    if (strcmp(told, notes)) {
+        amp_notes_print(notes, stderr);
+        snprintf(told, sizeof told, "%s", notes);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 /* Either key, mixed_precision or seed, makes a session: a seeded run without mixed precision needs

@@ -191,13 +191,19 @@ AMP_TEST(bytes_are_opencvs)
 }
 
 /* The ways evaluation takes, against Darknet's resize_image. The one does without the last row,
- * which Darknet leaves almost black where rounding puts it above the image's. */
+ * which Darknet leaves almost black where rounding puts it above the image's. The other rounds as
+ * GCC makes Darknet round. */
 AMP_TEST(resized_as_darknet_resizes)
 {
+#ifdef __clang__
+    enum { WAYS = 1 };
+#else
+    enum { WAYS = 2 };
+#endif
     struct amp_jpeg_memory memory = {0};
     name_files("a", "jpg");
     for (int i = 0; i < 100; i++) {
-        int w, h, side = between(20, 300), wrong = 0, ends = i % 2;
+        int w, h, side = between(20, 300), wrong = 0, ends = i % WAYS;
         random_size(&w, &h);
         write_jpeg(w, h, JCS_RGB);
         const struct amp_pixels *p = amp_jpeg_read(image_path, 0, &memory);
