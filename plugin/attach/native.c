@@ -106,9 +106,12 @@ int amp_native_parts(layer *l, layer *parts[AMP_MOST_PARTS])
     }
 }
 
-/* Darknet sets nweights for convolutions and deconvolutions only. */
+/* Darknet sets nweights for convolutions and deconvolutions only. Of a convolution they are as many
+ * as it reads from a file: `darknet oneoff` leaves out the first filters of one. */
 static size_t weight_count(const layer *l)
 {
+    if (l->type == CONVOLUTIONAL)
+        return (size_t)(l->c / l->groups) * (size_t)l->n * (size_t)l->size * (size_t)l->size;
     if (l->type == CONNECTED) return (size_t)l->inputs * (size_t)l->outputs;
     if (l->type == LOCAL)
         return (size_t)l->size * (size_t)l->size * (size_t)l->c * (size_t)l->n * (size_t)l->out_w *

@@ -51,12 +51,11 @@ int amp_session_describe(struct amp_session *s, const network *view, char *err, 
         amp_net_desc_free(desc);
         return -1;
     }
-    amp_net_desc_free(s->desc);
-    s->desc = desc;
     /* A program may change the batch without a resize (set_batch_network). */
-    s->desc->batch = view->batch;
-    s->desc->subdivisions = view->subdivisions; /* more where there are many processes (ranks.h) */
-    s->log.net = s->desc;
+    desc->batch = view->batch;
+    desc->subdivisions = view->subdivisions; /* more where there are many processes (ranks.h) */
+    amp_session_set_desc(s, desc);
+    s->log.net = desc;
     return 0;
 }
 

@@ -123,6 +123,9 @@ struct amp_session *amp_session_of_update(const layer *l, int *index);
 /* An address that only this layer has and that never moves; NULL: none. Layers are compared by it,
  * because another thread may be resizing its network while the list is searched. */
 const void *amp_session_identity(const layer *l);
+/* A resize makes a new description; others may be looking at the one before, which is freed here.
+ */
+void amp_session_set_desc(struct amp_session *, struct amp_net_desc *);
 /* For a head's output: how its boxes lie and are suppressed, by rules that are not stock's; NULL:
  * by stock's. letterbox: whether pictures keep their aspect. */
 const struct amp_yolo_desc *amp_session_yolo(const float *output, bool *letterbox);

@@ -68,6 +68,15 @@ struct amp_session *amp_session_of_update(const layer *l, int *index)
     return found;
 }
 
+void amp_session_set_desc(struct amp_session *s, struct amp_net_desc *desc)
+{
+    pthread_mutex_lock(&sessions_lock);
+    struct amp_net_desc *before = s->desc;
+    s->desc = desc;
+    pthread_mutex_unlock(&sessions_lock);
+    amp_net_desc_free(before);
+}
+
 const struct amp_yolo_desc *amp_session_yolo(const float *output, bool *letterbox)
 {
     const struct amp_yolo_desc *found = NULL;

@@ -33,7 +33,7 @@ void amp_occurrences_add_name(struct amp_occurrences *o, const char *name)
 void amp_occurrences_add_boxes(struct amp_occurrences *o, const struct amp_labels *labels)
 {
     for (size_t i = 0; o->boxes && i < labels->count; i++)
-        o->boxes[labels->rows[i].class_id]++;
+        if (labels->rows[i].class_id < o->classes) o->boxes[labels->rows[i].class_id]++;
 }
 
 static int compare(const void *a, const void *b)
