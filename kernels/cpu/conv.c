@@ -1,6 +1,7 @@
 /* Convolution: oneDNN multiplies FP32 operands that were rounded to the compute type, and sums in
  * FP32. Tensors keep the type that they are stored in. With compute type BF16 and AVX512-BF16 it
  * multiplies BF16: rows that are stored as BF16 are then read where they lie.
+ * Its 1x1 convolutions are product_avx512.c's then, which stores BF16 itself.
  * Of 3 x 3 taps winograd.c computes what is multiplied in FP32, and from some size of the image on
  * also what would be multiplied in BF16: with a quarter of the products FP32 is faster then. Other
  * weight gradients of BF16 are conv_pairs.c's.
@@ -20,9 +21,10 @@ static size_t lanes_bytes(const struct ampk_context *ctx, const struct ampk_conv
     return conv->lane_bytes * ctx->threads;
 }
 
-/* This thread's memory: x, y, scratch. */
+/* This thread's memory: x, y, scratch. And the packed weights of a pass's slice. */
 struct lane {
     void *x, *y, *scratch;
+    const char *weights;
 };
 
 static struct lane lane_at(char *memory, const struct ampk_conv *conv, size_t x_bytes,
@@ -30,7 +32,7 @@ static struct lane lane_at(char *memory, const struct ampk_conv *conv, size_t x_
 {
     char *x = memory + (size_t)omp_get_thread_num() * conv->lane_bytes;
     char *y = x + ampk_whole_lines(x_bytes);
-    return (struct lane){x, y, y + ampk_whole_lines(y_bytes)};
+    return (struct lane){x, y, y + ampk_whole_lines(y_bytes), NULL};
 }
 
 static bool is_stored_so(const struct ampk_conv *conv, const struct operand *o)
@@ -84,16 +86,23 @@ struct finish {
     bool accumulate;
 };
 
+/* A unit's two per channel, of which the region's become 0. */
+static float *clear_sums(const struct ampk_region *r, const struct finish *finish, int unit)
+{
+    size_t c = (size_t)r->tensor->c;
+    float *sums = finish->partial + (size_t)unit * 2 * c;
+    memset(sums + r->channel, 0, r->channels * sizeof *sums);
+    memset(sums + c + r->channel, 0, r->channels * sizeof *sums);
+    return sums;
+}
+
 static uint32_t store(struct ampk_context *ctx, const float *values, const struct ampk_region *r,
                       const struct finish *finish, int unit)
 {
     if (finish->bias) return ctx->isa->rows.store_bias(values, r, finish->bias, finish->activation);
     if (!finish->shift) return store_region(ctx, values, r, finish->accumulate);
-    size_t c = (size_t)r->tensor->c;
-    float *sums = finish->partial + (size_t)unit * 2 * c;
-    memset(sums + r->channel, 0, r->channels * sizeof *sums);
-    memset(sums + c + r->channel, 0, r->channels * sizeof *sums);
-    return ctx->isa->rows.store_sums(values, r, finish->shift, sums, sums + c);
+    float *sums = clear_sums(r, finish, unit);
+    return ctx->isa->rows.store_sums(values, r, finish->shift, sums, sums + r->tensor->c);
 }
 
 /* The memory of a task: a unit's operands, and in front of scratch memory the points of the
@@ -122,6 +131,33 @@ static void multiply(const struct ampk_conv *conv, const struct pass *pass, int 
                          (float *)scratch + ampk_winograd_points(pass));
 }
 
+/* A unit of a 1x1 convolution. Returns whether it is stored already: else it is FP32 in memory. */
+static bool multiply_1x1(struct ampk_context *ctx, const struct pass *pass, const void *from,
+                         const struct ampk_region *r, const struct finish *finish, int unit,
+                         const char *weights, float *memory, uint32_t *largest)
+{
+    const struct ampk_tensor *t = r->tensor;
+    bool at_once = t->dtype == AMPK_BF16 && t->c == pass->written && !finish->bias;
+    struct ampk_product product = {.x = from,
+                                   .panels = (const uint32_t *)weights,
+                                   .pixels = r->pixels,
+                                   .pairs = (size_t)pass->read / 2,
+                                   .written = (size_t)pass->written / pass->slices,
+                                   .out = at_once ? NULL : memory,
+                                   .accumulate = finish->accumulate};
+    if (at_once) {
+        product.y = ampk_at(t, r->image, r->pixel * t->c + r->channel);
+        product.stride = (size_t)t->c;
+    }
+    if (at_once && finish->shift) {
+        product.shift = finish->shift + r->channel;
+        product.sums = clear_sums(r, finish, unit) + r->channel;
+        product.squares = product.sums + t->c;
+    }
+    *largest = ctx->isa->product(&product);
+    return at_once;
+}
+
 static uint32_t pass_unit(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
                           const struct ampk_tensor *from, const struct ampk_tensor *to,
                           const struct finish *finish, int unit, int slice, const struct lane *lane)
@@ -129,13 +165,18 @@ static uint32_t pass_unit(struct ampk_context *ctx, struct ampk_conv *conv, cons
     const struct bands *bands = &pass->bands;
     struct ampk_region region = unit_region(pass, to, unit, slice);
     int first = unit % bands->count * bands->in_step - bands->in_offset;
+    int rows = conv->is_1x1 ? (int)region.pixels / to->w : bands->in_rows;
     int channels = conv->apart ? pass->read : from->c, channel = conv->apart ? slice * channels : 0;
-    struct operand o = {from, region.image, first, bands->in_rows, channel, channels, pass->read};
+    struct operand o = {from, region.image, first, rows, channel, channels, pass->read};
     void *x = pass->to_x ? lane->x : take_rows(ctx, conv, &o, lane->x);
     void *y = pass->to_x ? take_rows(ctx, conv, &o, lane->y) : lane->y;
-    multiply(conv, pass, unit, slice, x, y, lane->scratch);
-    const float *values = pass->to_x ? x : y;
+    float *values = pass->to_x ? x : y;
     uint32_t largest = 0;
+    if (!conv->is_1x1)
+        multiply(conv, pass, unit, slice, x, y, lane->scratch);
+    else if (multiply_1x1(ctx, pass, pass->to_x ? y : x, &region, finish, unit, lane->weights,
+                          values, &largest))
+        return largest;
     region.channels /= pass->parts;
     for (int i = 0; i < pass->parts; i++) {
         uint32_t found = store(ctx, values + i * region.channels, &region, finish, unit);
@@ -168,8 +209,8 @@ static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const
         int slice = conv->winograd ? task / groups : task % slices;
         int first = (conv->winograd ? task % groups : task / slices) * pass->units;
         struct lane lane = pass_lane(conv, pass, from, to, memory);
-        if (conv->winograd && slice != has)
-            take_points(conv, pass, weights + slice * pass->slice_bytes, lane.scratch);
+        lane.weights = weights + slice * pass->slice_bytes;
+        if (conv->winograd && slice != has) take_points(conv, pass, lane.weights, lane.scratch);
         has = slice;
         for (int unit = first; unit < ampk_smaller(first + pass->units, units); unit++) {
             uint32_t found = pass_unit(ctx, conv, pass, from, to, finish, unit, slice, &lane);
@@ -229,7 +270,7 @@ static struct lane take_unit(struct ampk_context *ctx, const struct ampk_conv *c
     struct operand read_dy = {dy, image, band * bands->rows, bands->rows, filter, filters, padded};
     if (in_place)
         return (struct lane){take_rows(ctx, conv, &read_x, lane->x),
-                             take_rows(ctx, conv, &read_dy, lane->y), lane->scratch};
+                             take_rows(ctx, conv, &read_dy, lane->y), lane->scratch, NULL};
     ampk_conv_load_rows(ctx, conv, &read_x, lane->x);
     ampk_conv_load_rows(ctx, conv, &read_dy, lane->y);
     return *lane;
@@ -243,7 +284,8 @@ static void multiply_units(struct ampk_context *ctx, const struct ampk_conv *con
     const struct gradient *g = &conv->gradient;
     struct lane lane = lane_at(memory, conv, g->units * x_bytes, g->units * y_bytes), first = lane;
     for (int i = 0; i < g->units; i++) {
-        struct lane at = {(char *)lane.x + i * x_bytes, (char *)lane.y + i * y_bytes, lane.scratch};
+        struct lane at = {(char *)lane.x + i * x_bytes, (char *)lane.y + i * y_bytes, lane.scratch,
+                          NULL};
         at = take_unit(ctx, conv, x, dy, task, task % g->groups * g->units + i, &at, g->units == 1);
         if (i == 0) first = at;
     }

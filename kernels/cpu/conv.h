@@ -1,6 +1,7 @@
 /* A convolution of the CPU backend. conv_create.c cuts its work and makes it, conv.c runs its
  * passes, conv_weights.c takes its weights in and gives its weight gradient out; conv_winograd.c
- * does the first two where oneDNN does not multiply, conv_pairs.c the weight gradient of BF16. */
+ * does the first two where oneDNN does not multiply, conv_pairs.c the weight gradient of BF16.
+ * conv_1x1.c knows the 1x1 convolutions of BF16 whose passes are not oneDNN's. */
 #ifndef AMPK_CPU_CONV_H
 #define AMPK_CPU_CONV_H
 
@@ -27,9 +28,10 @@ struct pass {
     int written; /* in all slices, as oneDNN sees them */
     int units;   /* in a task, one after the other */
     int parts;   /* of a slice, which are stored one after the other */
-    struct ampk_dnnl_plan *plan;      /* one unit, one slice */
+    struct ampk_dnnl_plan *plan;      /* one unit, one slice; NULL: not oneDNN's */
     struct ampk_dnnl_weights **slice; /* the packed weights of each; NULL: Winograd's, */
-    size_t slice_bytes;               /* panels of [read][9][PANEL] */
+    size_t slice_bytes;               /* panels of [read][9][PANEL], or those of a 1x1 */
+    struct ampk_dnnl_lines panels;    /* convolution: [read / 2][16] pairs */
     /* Packed weights of all slices. NULL: every run of the pass packs them anew. */
     char *weights;
 };
@@ -59,6 +61,7 @@ struct ampk_conv {
     const float *masters;
     uint32_t *masters_amax;               /* raised when they are read first, then NULL */
     const struct ampk_winograd *winograd; /* NULL: oneDNN */
+    bool is_1x1;                          /* both passes by isa->product instead of oneDNN */
     const struct ampk_pairs *pairs;       /* of the weight gradient, instead of oneDNN, or NULL */
     size_t lane_bytes;                    /* a thread's memory: operands and scratch memory */
 };
@@ -137,8 +140,20 @@ struct operand {
 void ampk_conv_load_rows(struct ampk_context *, const struct ampk_conv *, const struct operand *,
                          void *dst);
 
+/* ---- conv_1x1.c ---- */
+
+/* Of a convolution that multiplies BF16. */
+bool ampk_1x1_suits(const struct ampk_conv_shape *, const struct ampk_isa *);
+/* Makes the panels' lines. */
+bool ampk_1x1_create(struct pass *, char *err, size_t err_size);
+void ampk_1x1_destroy(struct pass *);
+/* How a slice's weights of BF16 lie; NULL: not in lines. */
+const struct ampk_dnnl_lines *ampk_conv_lines(const struct pass *);
+
 /* ---- conv_pairs.c ---- */
 
+/* AMX multiplies BF16 many times as fast, and oneDNN uses it. */
+bool ampk_has_amx_bf16(void);
 /* Of a convolution that multiplies BF16; NULL: its weight gradient is oneDNN's. */
 const struct ampk_pairs *ampk_pairs_for(const struct ampk_conv_shape *, const struct ampk_isa *);
 /* Bytes of a thread's memory. */

@@ -106,11 +106,12 @@ static int task_units(int all, int tiles, size_t unit_bytes, size_t weight_bytes
 
 /* ---- creation ---- */
 
+/* plan: NULL if it needs no scratch memory. */
 static void need_lane(struct ampk_conv *conv, const struct ampk_dnnl_plan *plan, size_t x_bytes,
                       size_t y_bytes)
 {
     size_t bytes = ampk_whole_lines(x_bytes) + ampk_whole_lines(y_bytes) +
-                   ampk_whole_lines(ampk_dnnl_plan_scratch(plan));
+                   ampk_whole_lines(plan ? ampk_dnnl_plan_scratch(plan) : 0);
     if (bytes > conv->lane_bytes) conv->lane_bytes = bytes;
 }
 
@@ -199,20 +200,29 @@ static struct ampk_dnnl_shape cut_to_x(struct ampk_conv *conv)
     return shape;
 }
 
-static bool create_pass(struct ampk_context *ctx, struct ampk_conv *conv, struct pass *pass,
+static bool create_plan(struct ampk_context *ctx, struct pass *pass,
                         const struct ampk_dnnl_shape *shape, char *err, size_t err_size)
 {
     enum ampk_dnnl_step step = pass->to_x ? AMPK_DNNL_BACKWARD_DATA : AMPK_DNNL_FORWARD;
-    int w = conv->shape.w, ow = conv->ow;
     pass->plan = ampk_dnnl_plan_create(ctx->dnnl, step, shape, err, err_size);
     if (!pass->plan) return false;
+    pass->slice_bytes = ampk_whole_lines(ampk_dnnl_plan_weights(pass->plan));
+    pass->slice = create_weights(pass->plan, pass->slices, err, err_size);
+    return pass->slice != NULL;
+}
+
+static bool create_pass(struct ampk_context *ctx, struct ampk_conv *conv, struct pass *pass,
+                        const struct ampk_dnnl_shape *shape, char *err, size_t err_size)
+{
+    int w = conv->shape.w, ow = conv->ow;
+    if (!(conv->is_1x1 ? ampk_1x1_create(pass, err, err_size)
+                       : create_plan(ctx, pass, shape, err, err_size)))
+        return false;
     size_t read = ampk_operand_bytes(conv) * pass->read * pass->bands.in_rows;
     size_t written = sizeof(float) * pass->written / pass->slices * pass->bands.rows;
     need_lane(conv, pass->plan, (pass->to_x ? written : read) * w,
               (pass->to_x ? read : written) * ow);
-    pass->slice_bytes = ampk_whole_lines(ampk_dnnl_plan_weights(pass->plan));
-    pass->slice = create_weights(pass->plan, pass->slices, err, err_size);
-    return pass->slice != NULL;
+    return true;
 }
 
 static bool create_passes(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
@@ -383,6 +393,7 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, const struct a
                               .bf16 = bf16,
                               .winograd = winograd,
                               .pairs = bf16 ? ampk_pairs_for(s, isa) : NULL,
+                              .is_1x1 = bf16 && ampk_1x1_suits(s, isa),
                               .filters = bf16 ? divide_up(s->k, BF16_BLOCK) * BF16_BLOCK : s->k,
                               .apart = s->groups > 1 && s->h == 1 && s->kh == 1 && s->pad == 0,
                               .oh = oh,
@@ -435,6 +446,8 @@ void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
     if (!conv) return;
     destroy_weights(conv->to_y.slice, conv->to_y.slices);
     destroy_weights(conv->to_x.slice, conv->to_x.slices);
+    ampk_1x1_destroy(&conv->to_y);
+    ampk_1x1_destroy(&conv->to_x);
     const struct gradient *g = &conv->gradient;
     destroy_weights(g->partial, ampk_conv_tiles(g) * g->groups);
     free(conv->to_y.weights);

@@ -11,8 +11,7 @@
 
 /* ---- which ---- */
 
-/* AMX multiplies BF16 many times as fast, and oneDNN uses it. */
-static bool has_amx_bf16(void)
+bool ampk_has_amx_bf16(void)
 {
 #ifdef __x86_64__
     unsigned a, b, c, d, amx_bf16 = 1u << 22; /* GCC and clang name the bit differently */
@@ -31,7 +30,7 @@ const struct ampk_pairs *ampk_pairs_for(const struct ampk_conv_shape *s, const s
 {
     int pixels = ampk_conv_out(s, s->h, s->kh) * ampk_conv_out(s, s->w, s->kw);
     bool pays = pixels >= (s->kh * s->kw == 1 ? FEWEST_PIXELS : FEWEST_OF_TAPS);
-    return s->groups == 1 && pays && !has_amx_bf16() ? isa->pairs : NULL;
+    return s->groups == 1 && pays && !ampk_has_amx_bf16() ? isa->pairs : NULL;
 }
 
 /* ---- sizes ---- */

@@ -2,7 +2,8 @@
  * winograd.c, and their gradient on its way back.
  *
  * BF16 goes into a layout in one pass over the masters, if the layout is lines of BF16
- * (dnnl_compat.h): oneDNN's own reorder takes twice as long. Else oneDNN reorders a rounded copy.
+ * (dnnl_compat.h), as ours is: oneDNN's own reorder takes twice as long. Else oneDNN reorders a
+ * rounded copy.
  *
  * A training's passes pack their weights when they run, into work memory that all convolutions
  * share, so that no convolution keeps any. The partial gradients of a pass lie there too.
@@ -32,8 +33,7 @@ size_t ampk_cpu_conv_padded_weights(const struct ampk_conv *conv)
 
 static bool has_lines(const struct ampk_conv *conv)
 {
-    const struct ampk_dnnl_plan *to_y = conv->to_y.plan, *to_x = conv->to_x.plan;
-    return (!to_y || ampk_dnnl_plan_lines(to_y)) && (!to_x || ampk_dnnl_plan_lines(to_x));
+    return ampk_conv_lines(&conv->to_y) && ampk_conv_lines(&conv->to_x);
 }
 
 size_t ampk_conv_packing_memory(const struct ampk_context *ctx, const struct ampk_conv *conv)
@@ -57,6 +57,11 @@ static void place_slices(const struct pass *pass, char *weights)
         ampk_dnnl_weights_place(pass->slice[i], weights + i * pass->slice_bytes);
 }
 
+static uint16_t *slice_at(const struct pass *pass, char *weights, int slice)
+{
+    return (uint16_t *)(weights + slice * pass->slice_bytes);
+}
+
 /* Rounds a block into memory of this thread and puts it into the layouts. */
 static void pack_block(struct ampk_context *ctx, const struct ampk_conv *conv,
                        struct ampk_weight_block *b, uint16_t *memory, const struct packed *out)
@@ -74,12 +79,12 @@ static void pack_block(struct ampk_context *ctx, const struct ampk_conv *conv,
     int filters = conv->filters / to_y->slices, channels = s->c / to_x->slices;
     int group = conv->apart ? b->filter / filters : 0;
     if (out->to_y)
-        ctx->isa->put_lines(b, ampk_dnnl_plan_lines(to_y->plan), b->filter % filters, b->channel,
-                            ampk_dnnl_weights_bf16(to_y->slice[b->filter / filters]));
+        ctx->isa->put_lines(b, ampk_conv_lines(to_y), b->filter % filters, b->channel,
+                            slice_at(to_y, out->to_y, b->filter / filters));
     if (out->to_x)
-        ctx->isa->put_lines(b, ampk_dnnl_plan_lines(to_x->plan), b->filter - group * filters,
+        ctx->isa->put_lines(b, ampk_conv_lines(to_x), b->filter - group * filters,
                             b->channel % channels,
-                            ampk_dnnl_weights_bf16(to_x->slice[group + b->channel / channels]));
+                            slice_at(to_x, out->to_x, group + b->channel / channels));
 }
 
 /* BF16 into layouts of lines. Some filters are read from memory once, in order, and then from the

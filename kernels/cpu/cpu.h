@@ -155,6 +155,18 @@ struct ampk_pairs {
                      size_t channels, float *out, size_t out_row, bool add);
 };
 
+/* Some pixels of a 1x1 convolution of BF16, in pairs: a word is two channels that are read. */
+struct ampk_product {
+    const uint32_t *x, *panels; /* [pixels][pairs], [written / 16][pairs][16] */
+    size_t pixels, pairs, written;
+    float *out; /* [pixels][written]. NULL: rounded to BF16 instead, into */
+    uint16_t *y;
+    size_t stride;         /* of y, from pixel to pixel */
+    bool accumulate;       /* add to what is there */
+    const float *shift;    /* NULL, or the same sums are raised as by store_sums; */
+    float *sums, *squares; /* all three start at y's first channel */
+};
+
 struct ampk_dnnl_lines;
 
 struct ampk_isa;
@@ -175,6 +187,8 @@ struct ampk_isa {
     void (*put_lines)(const struct ampk_weight_block *, const struct ampk_dnnl_lines *, int filter,
                       int channel, uint16_t *values);
     const struct ampk_pairs *pairs; /* the same */
+    /* product_avx512.c, the same. Returns the largest magnitude stored as BF16, as amax bits. */
+    uint32_t (*product)(const struct ampk_product *);
 };
 
 extern const struct ampk_isa ampk_isa_base;
@@ -182,6 +196,7 @@ extern const struct ampk_isa ampk_isa_base;
 extern const struct ampk_isa ampk_isa_avx2, ampk_isa_avx512;
 extern __typeof__(*ampk_isa_base.put_lines) ampk_avx512_put_lines;
 extern const struct ampk_pairs ampk_avx512_pairs;
+extern __typeof__(*ampk_isa_base.product) ampk_avx512_product;
 extern const struct ampk_winograd ampk_cpu_winograd_avx2, ampk_cpu_winograd_avx512;
 #endif
 

@@ -44,7 +44,6 @@ struct ampk_dnnl_plan {
 
 struct ampk_dnnl_weights {
     dnnl_memory_t memory;
-    void *values;
     size_t bytes;
 };
 
@@ -501,16 +500,10 @@ size_t ampk_dnnl_plan_weights(const struct ampk_dnnl_plan *plan)
 
 void ampk_dnnl_weights_place(struct ampk_dnnl_weights *w, void *memory)
 {
-    w->values = memory;
 #if DNNL_VERSION_MAJOR >= 3 /* it does not clear the padding itself */
     memset(memory, 0, w->bytes);
 #endif
     check(dnnl_memory_set_data_handle(w->memory, memory), "dnnl_memory_set_data_handle");
-}
-
-uint16_t *ampk_dnnl_weights_bf16(struct ampk_dnnl_weights *w)
-{
-    return w->values;
 }
 
 const struct ampk_dnnl_lines *ampk_dnnl_plan_lines(const struct ampk_dnnl_plan *plan)

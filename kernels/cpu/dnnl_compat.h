@@ -69,7 +69,6 @@ struct ampk_dnnl_lines {
 };
 /* NULL if the plan's layout is another: then pack. */
 const struct ampk_dnnl_lines *ampk_dnnl_plan_lines(const struct ampk_dnnl_plan *);
-uint16_t *ampk_dnnl_weights_bf16(struct ampk_dnnl_weights *);
 
 /* FORWARD: y = conv(x). BACKWARD_DATA: x = dgrad(y). BACKWARD_WEIGHTS: weights = wgrad(x, y). x and
  * y are dense NHWC, what is read of the type that the plan's shape says, the result FP32. */

@@ -190,5 +190,6 @@ const struct ampk_isa AMPK_ISA_TABLE = {
 #ifdef __AVX512F__
     .put_lines = ampk_avx512_put_lines,
     .pairs = &ampk_avx512_pairs,
+    .product = ampk_avx512_product,
 #endif
 };

@@ -105,6 +105,27 @@ static void paired_shape(struct ampk_conv_shape *s)
                                   0};
 }
 
+/* 1x1 convolutions of BF16 that the CPU backend multiplies itself: blocks of all numbers of pixels,
+ * a last panel without a second, several slices and bands, filters that are padded. */
+static void product_shape(struct ampk_conv_shape *s)
+{
+    int wide = RANDOM_OF(0, 0, 1, 2);
+    *s = (struct ampk_conv_shape){random_int(1, 3),
+                                  wide == 1 ? 512 : RANDOM_OF(16, 32, 48, 80),
+                                  random_int(1, RANDOM_OF(4, 12, 24)),
+                                  random_int(1, 14),
+                                  wide == 2 ? 512 : RANDOM_OF(16, 32, 48, 80, 255),
+                                  1,
+                                  1,
+                                  1,
+                                  0,
+                                  1,
+                                  AMPK_COMPUTE_BF16,
+                                  0,
+                                  0,
+                                  0};
+}
+
 static struct ampk_conv_shape choose_shape(bool may_be_forward_only)
 {
     struct ampk_conv_shape s = random_conv_shape();
@@ -122,6 +143,7 @@ static struct ampk_conv_shape choose_shape(bool may_be_forward_only)
         s = (struct ampk_conv_shape){1, 512, 3, 3, 255, 1, 1, 1, 0, 1, s.compute, 0, 0, 0};
     if (test_random() % 12 == 0) tiled_shape(&s);
     if (test_random() % 12 == 0) paired_shape(&s);
+    if (test_random() % 12 == 0) product_shape(&s);
     s.forward_only = may_be_forward_only && random_bool();
     s.transposed = test_random() % 3 == 0;
     return s;
