@@ -157,7 +157,8 @@ struct ampk_pairs {
 
 /* Some pixels of a 1x1 convolution of BF16, in pairs: a word is two channels that are read. */
 struct ampk_product {
-    const uint32_t *x, *panels; /* [pixels][pairs], [written / 16][pairs][16] */
+    const void *x;          /* [pixels][pairs] */
+    const uint32_t *panels; /* [written / 16][pairs][16] */
     size_t pixels, pairs, written;
     float *out; /* [pixels][written]. NULL: rounded to BF16 instead, into */
     uint16_t *y;

@@ -7,6 +7,7 @@
 #include "dnnl_compat.h"
 
 #include <immintrin.h>
+#include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -34,7 +35,7 @@ INLINE void multiply(const int pixels, const struct block *b, __m512 sum[PIXELS]
     const char *x[PIXELS / RUN];
 #pragma GCC unroll 4
     for (int i = 0; i * RUN < pixels; i++) {
-        x[i] = (const char *)(o->x + b->pixel * o->pairs) + i * RUN * row;
+        x[i] = (const char *)o->x + (b->pixel + i * RUN) * row;
         __asm__("" : "+r"(x[i])); /* else the compiler keeps more pointers than registers */
     }
 #pragma GCC unroll 12
@@ -45,8 +46,9 @@ INLINE void multiply(const int pixels, const struct block *b, __m512 sum[PIXELS]
         __m512bh other = (__m512bh)_mm512_loadu_si512(w + second);
 #pragma GCC unroll 12
         for (int p = 0; p < pixels; p++) {
-            const int *at = (const int *)(x[p / RUN] + p % RUN * row);
-            __m512bh pair = (__m512bh)_mm512_set1_epi32(*at);
+            int word; /* x need not be a word's multiple */
+            memcpy(&word, x[p / RUN] + p % RUN * row, sizeof word);
+            __m512bh pair = (__m512bh)_mm512_set1_epi32(word);
             sum[p][0] = _mm512_dpbf16_ps(sum[p][0], pair, first);
             sum[p][1] = _mm512_dpbf16_ps(sum[p][1], pair, other);
         }
@@ -82,7 +84,7 @@ INLINE void add_stored(const int pixels, const struct block *b, const uint16_t *
 }
 
 /* Leaves what was stored: in sum[p][0] of even lanes, in sum[p][1] of odd ones. The instruction
- * takes denormals for 0; the products' sums never are denormal. */
+ * takes denormals for 0, as the one that multiplies does: only what was added to can be one. */
 INLINE __m512i store_bf16(const int pixels, const struct block *b, uint16_t *y,
                           __m512 sum[PIXELS][2], __m512i largest)
 {
@@ -168,7 +170,7 @@ INLINE __m512i run_panels(const int pixels, const enum finish finish, const stru
                           size_t first, __m512i largest)
 {
     size_t row = o->pairs * sizeof(uint32_t), blocks = (o->written + 2 * LANES - 1) / (2 * LANES);
-    const char *next = (const char *)(o->x + (first + pixels) * o->pairs);
+    const char *next = (const char *)o->x + (first + pixels) * row;
     size_t part = first + pixels < o->pixels ? pixels * row / blocks : 0;
     for (size_t lane = 0; lane < o->written; lane += 2 * LANES, next += part) {
         for (size_t at = 0; at < part; at += LINE)
