@@ -571,12 +571,13 @@ struct ampk_backend {
                            const struct ampk_batchnorm *, enum ampk_activation,
                            const struct ampk_tensor *add, const struct ampk_tensor *out,
                            uint32_t *y_amax, uint32_t *amax);
-    /* d: the gradient at out (any dtype and layout), and also at add if there was one. dy: the
-     * gradient at y; it may alias d when dtype and layout agree. dscale and dbias: c floats,
-     * overwritten; db_amax watches both. If ampk_recomputes_input is true of the activation,
-     * backward computes the activation's input again from y as forward did, does not read out, and
-     * out may be NULL. For any other activation, backward takes the gradient at out: the result of
-     * bn_act_forward on y with the same parameters and without add; it may be a slice. */
+    /* d: the gradient at out (any dtype and layout, perhaps a slice), and also at add if there was
+     * one. dy: the gradient at y; it may alias d when dtype and layout agree and d is dense. dscale
+     * and dbias: c floats, overwritten; db_amax watches both. If ampk_recomputes_input is true of
+     * the activation, backward computes the activation's input again from y as forward did, does
+     * not read out, and out may be NULL. For any other activation, backward takes the gradient at
+     * out: the result of bn_act_forward on y with the same parameters and without add; it may be a
+     * slice. */
     void (*bn_act_backward)(struct ampk_context *, const struct ampk_tensor *y,
                             const struct ampk_tensor *out, const struct ampk_batchnorm *,
                             enum ampk_activation, const struct ampk_tensor *d,
@@ -597,7 +598,7 @@ struct ampk_backend {
                                  const struct ampk_tensor *dy, float *dscale, float *dbias,
                                  uint32_t *dy_amax, uint32_t *db_amax);
     /* bn_act_backward without batch-norm: dy = d * activation'(out), dbias[c] = sum of dy before
-     * rounding. */
+     * rounding. out and d may be slices. */
     void (*bias_act_backward)(struct ampk_context *, const struct ampk_tensor *out,
                               enum ampk_activation, const struct ampk_tensor *d,
                               const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,

@@ -1,7 +1,7 @@
 /* Convolution: oneDNN multiplies FP32 operands that were rounded to the compute type, and sums in
  * FP32. Tensors keep the type that they are stored in. With compute type BF16 and AVX512-BF16 it
  * multiplies BF16: rows that are stored as BF16 are then read where they lie.
- * Its 1x1 convolutions are product_avx512.c's then, which stores BF16 itself.
+ * 1x1 convolutions of BF16 are product_avx512.c's, which stores BF16 itself.
  * Of 3 x 3 taps winograd.c computes what is multiplied in FP32, and from some size of the image on
  * also what would be multiplied in BF16: with a quarter of the products FP32 is faster then. Other
  * weight gradients of BF16 are conv_pairs.c's.
@@ -203,7 +203,8 @@ static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const
     int groups = (units + pass->units - 1) / pass->units;
     uint32_t largest = 0;
     int has = -1; /* the slice whose points are in this thread's memory */
-#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)      \
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max                 \
+                                                                               : largest)          \
     firstprivate(has)
     for (int task = 0; task < groups * slices; task++) {
         int slice = conv->winograd ? task / groups : task % slices;

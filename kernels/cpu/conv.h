@@ -25,13 +25,13 @@ struct pass {
     struct bands bands;
     int slices;
     int read;    /* channels that are read: all, or those of a group if slices are groups */
-    int written; /* in all slices, as oneDNN sees them */
+    int written; /* in all slices, filled up to oneDNN's blocks */
     int units;   /* in a task, one after the other */
     int parts;   /* of a slice, which are stored one after the other */
     struct ampk_dnnl_plan *plan;      /* one unit, one slice; NULL: not oneDNN's */
-    struct ampk_dnnl_weights **slice; /* the packed weights of each; NULL: Winograd's, */
-    size_t slice_bytes;               /* panels of [read][9][PANEL], or those of a 1x1 */
-    struct ampk_dnnl_lines panels;    /* convolution: [read / 2][16] pairs */
+    struct ampk_dnnl_weights **slice; /* oneDNN's packed weights of each; NULL: not oneDNN's */
+    size_t slice_bytes;               /* of the packed weights of each */
+    struct ampk_dnnl_lines panels;    /* how those of a 1x1 convolution lie */
     /* Packed weights of all slices. NULL: every run of the pass packs them anew. */
     char *weights;
 };
@@ -43,7 +43,8 @@ struct gradient {
     int chunk;         /* units that Winograd multiplies at once; oneDNN all of a task */
     struct ampk_dnnl_plan *plan;
     struct ampk_dnnl_weights **partial; /* [tiles][groups] */
-    size_t partial_bytes; /* of a task; Winograd's are float [filters][channels][taps] */
+    size_t partial_bytes; /* of a task: oneDNN's, Winograd's float [filters][channels][taps], or
+                             those of pairs, float [taps][filters][channels] */
     float *kept;          /* the gradient, as kernels.h lays it out */
     bool is_lent;         /* kept is the caller's */
     uint32_t amax;        /* of kept */
@@ -51,12 +52,12 @@ struct gradient {
 
 struct ampk_conv {
     struct ampk_conv_shape shape;
-    int filters; /* that oneDNN sees: k, or more. The weights of those above k are 0. */
+    int filters; /* that are multiplied: k, or more. The weights of those above k are 0. */
     int oh, ow;
     bool apart; /* every group is a slice of its own: of x too, and a tile of the weight gradient */
     struct pass to_y, to_x;
     struct gradient gradient; /* no plan if forward_only */
-    bool bf16;                /* oneDNN multiplies BF16: what it reads is not FP32 */
+    bool bf16;                /* BF16 is multiplied: what is read is not FP32 */
     bool packs_anew;          /* every run of a pass packs its weights from: */
     const float *masters;
     uint32_t *masters_amax;               /* raised when they are read first, then NULL */

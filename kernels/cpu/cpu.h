@@ -163,7 +163,7 @@ struct ampk_product {
     float *out; /* [pixels][written]. NULL: rounded to BF16 instead, into */
     uint16_t *y;
     size_t stride;         /* of y, from pixel to pixel */
-    bool accumulate;       /* add to what is there */
+    bool accumulate;       /* add to y's values */
     const float *shift;    /* NULL, or the same sums are raised as by store_sums; */
     float *sums, *squares; /* all three start at y's first channel */
 };

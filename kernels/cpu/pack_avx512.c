@@ -1,6 +1,7 @@
-/* BF16 weights into the lines of oneDNN's layouts, 64 bytes at once. Weights lie tap by tap, lines
- * have the same tap of 16 filters or channels side by side: a transposition of 16 x 16 pairs of
- * BF16, in registers. Compiled for AVX-512 only, because nothing else multiplies BF16.
+/* BF16 weights into the lines of oneDNN's layouts and of conv_1x1.c's, 64 bytes at once. Weights
+ * lie tap by tap, lines have the same tap of 16 filters or channels side by side: a transposition
+ * of 16 x 16 pairs of BF16, in registers. Compiled for AVX-512 only, because nothing else
+ * multiplies BF16.
  *
  * Lines are stored past the caches: whole lines need not be read first, and a net's weights would
  * push each other out of the cache before a convolution reads them. (Packing darknet19's 20 million

@@ -329,7 +329,7 @@ AMP_TEST(bn_act_backward)
 static void bias_backward_case(struct rig *r)
 {
     struct kind k = random_kind();
-    struct pair out = input_tensor_of(r, another_of_any_layout(k), random_output);
+    struct pair out = input_tensor_of(r, output_of_any_layout(k), random_output);
     struct backward b = make_backward(r, k, random_activation(), out);
     struct ampk_tensor to_bias = blank(r, &b.dbias.exact);
     double terms = gradient_terms(b.activation);
