@@ -202,20 +202,21 @@ static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const
     int slices = pass->slices, units = conv->shape.n * pass->bands.count;
     int groups = (units + pass->units - 1) / pass->units;
     uint32_t largest = 0;
-    int has = -1; /* the slice whose points are in this thread's memory */
-#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max                 \
-                                                                               : largest)          \
-    firstprivate(has)
-    for (int task = 0; task < groups * slices; task++) {
-        int slice = conv->winograd ? task / groups : task % slices;
-        int first = (conv->winograd ? task % groups : task / slices) * pass->units;
-        struct lane lane = pass_lane(conv, pass, from, to, memory);
-        lane.weights = weights + slice * pass->slice_bytes;
-        if (conv->winograd && slice != has) take_points(conv, pass, lane.weights, lane.scratch);
-        has = slice;
-        for (int unit = first; unit < ampk_smaller(first + pass->units, units); unit++) {
-            uint32_t found = pass_unit(ctx, conv, pass, from, to, finish, unit, slice, &lane);
-            if (found > largest) largest = found;
+#pragma omp parallel num_threads(ctx->threads) reduction(max : largest)
+    {
+        int has = -1; /* the slice whose points are in this thread's memory */
+#pragma omp for schedule(dynamic)
+        for (int task = 0; task < groups * slices; task++) {
+            int slice = conv->winograd ? task / groups : task % slices;
+            int first = (conv->winograd ? task % groups : task / slices) * pass->units;
+            struct lane lane = pass_lane(conv, pass, from, to, memory);
+            lane.weights = weights + slice * pass->slice_bytes;
+            if (conv->winograd && slice != has) take_points(conv, pass, lane.weights, lane.scratch);
+            has = slice;
+            for (int unit = first; unit < ampk_smaller(first + pass->units, units); unit++) {
+                uint32_t found = pass_unit(ctx, conv, pass, from, to, finish, unit, slice, &lane);
+                if (found > largest) largest = found;
+            }
         }
     }
     return largest;

@@ -1,10 +1,10 @@
 /* Convolutions that winograd.c computes: which, how their work is cut, and their weights.
  *
  * Tasks are as conv_create.c has them, but for this. A band is some rows of tiles. A task of a pass
- * first brings the weights of its slice to their 36 points, then runs over several units, so that
- * this costs little beside them: the points are four times the weights, too many for all slices at
- * once. They come from the rounded weights, in panels of filters for one pass and of channels for
- * the other.
+ * first brings the weights of its slice to their 36 points, if its thread does not have them from
+ * the task before, then runs over several units, so that this costs little beside them: the points
+ * are four times the weights, too many for all slices at once. They come from the rounded weights,
+ * in panels of filters for one pass and of channels for the other.
  */
 #include "conv.h"
 

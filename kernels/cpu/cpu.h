@@ -32,7 +32,7 @@
     X(conv_bias_forward) X(conv_backward) X(conv_keep_gradient) X(conv_weight_gradients)
 /* The members of struct ampk_rows. */
 #define AMPK_CPU_ROWS(X)                                                                           \
-    X(load) X(load_bf16) X(round) X(store) X(add_parts) X(add_scaled) X(amax)                            \
+    X(load) X(load_bf16) X(round) X(store) X(add_parts) X(add_scaled) X(amax)                      \
     X(store_sums) X(store_bias) X(finish_statistics)
 /* clang-format on */
 
