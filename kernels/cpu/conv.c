@@ -14,6 +14,8 @@
 #include <omp.h>
 #include <string.h>
 
+enum { TAKEN_CHANNELS = 128 }; /* of a unit, whose points Winograd takes in one task */
+
 /* ---- a task's operands ---- */
 
 static size_t lanes_bytes(const struct ampk_context *ctx, const struct ampk_conv *conv)
@@ -117,20 +119,6 @@ static struct lane pass_lane(const struct ampk_conv *conv, const struct pass *pa
     return lane_at(memory, conv, pass->to_x ? written : read, pass->to_x ? read : written);
 }
 
-static void multiply(const struct ampk_conv *conv, const struct pass *pass, int unit, int slice,
-                     void *x, void *y, void *scratch)
-{
-    if (!conv->winograd) {
-        ampk_dnnl_execute(pass->plan, x, pass->slice[slice], y, scratch);
-        return;
-    }
-    struct ampk_winograd_band band = ampk_winograd_band(&conv->shape, &pass->bands, unit);
-    size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
-    const float *points = scratch;
-    conv->winograd->pass(&band, pass->to_x ? y : x, read, points, written, pass->to_x ? x : y,
-                         (float *)scratch + ampk_winograd_points(pass));
-}
-
 /* A unit of a 1x1 convolution. Returns whether it is stored already: else it is FP32 in memory. */
 static bool multiply_1x1(struct ampk_context *ctx, const struct pass *pass, const void *from,
                          const struct ampk_region *r, const struct finish *finish, int unit,
@@ -173,53 +161,183 @@ static uint32_t pass_unit(struct ampk_context *ctx, struct ampk_conv *conv, cons
     float *values = pass->to_x ? x : y;
     uint32_t largest = 0;
     if (!conv->is_1x1)
-        multiply(conv, pass, unit, slice, x, y, lane->scratch);
+        ampk_dnnl_execute(pass->plan, x, pass->slice[slice], y, lane->scratch);
     else if (multiply_1x1(ctx, pass, pass->to_x ? y : x, &region, finish, unit, lane->weights,
                           values, &largest))
         return largest;
-    region.channels /= pass->parts;
-    for (int i = 0; i < pass->parts; i++) {
-        uint32_t found = store(ctx, values + i * region.channels, &region, finish, unit);
-        if (found > largest) largest = found;
-        region.channel += region.channels;
+    return store(ctx, values, &region, finish, unit);
+}
+
+static uint32_t run_units(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
+                          const struct ampk_tensor *from, const struct ampk_tensor *to,
+                          const struct finish *finish, const char *weights, char *memory)
+{
+    int slices = pass->slices, units = conv->shape.n * pass->bands.count;
+    int groups = (units + pass->units - 1) / pass->units;
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
+    for (int task = 0; task < groups * slices; task++) {
+        int slice = task % slices, first = task / slices * pass->units;
+        struct lane lane = pass_lane(conv, pass, from, to, memory);
+        lane.weights = weights + slice * pass->slice_bytes;
+        for (int unit = first; unit < ampk_smaller(first + pass->units, units); unit++) {
+            uint32_t found = pass_unit(ctx, conv, pass, from, to, finish, unit, slice, &lane);
+            if (found > largest) largest = found;
+        }
     }
     return largest;
 }
 
-static void take_points(const struct ampk_conv *conv, const struct pass *pass, const char *panels,
-                        float *points)
+/* ---- passes by Winograd ---- */
+
+struct winograd_run {
+    struct ampk_context *ctx;
+    const struct ampk_conv *conv;
+    const struct pass *pass;
+    const struct ampk_tensor *from, *to;
+    const struct finish *finish;
+};
+
+/* Points of some units, the first of them at the front. */
+struct points {
+    float *at;
+    int first;
+    size_t most; /* tiles */
+};
+
+static float *points_of(const struct winograd_run *run, const struct points *points, int unit,
+                        size_t channels)
 {
-    size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
-    conv->winograd->to_points((const float *)panels, read, written, points);
+    const struct ampk_conv_shape *s = &run->conv->shape;
+    const struct bands *bands = &run->pass->bands;
+    return points->at + channels * (ampk_winograd_tiles_before(s, bands, unit) -
+                                    ampk_winograd_tiles_before(s, bands, points->first));
 }
 
-/* memory: the threads', and behind it what the pass takes for its weights. */
-static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
-                         const struct ampk_tensor *from, const struct ampk_tensor *to,
-                         const struct finish *finish, char *memory)
+/* Those of some channels of a unit; rows: memory for them. */
+static void take_points(const struct winograd_run *run, int unit, int channel, int channels,
+                        float *rows, const struct points *x)
 {
-    const char *weights = ampk_conv_take_weights(ctx, conv, pass, memory + lanes_bytes(ctx, conv));
-    int slices = pass->slices, units = conv->shape.n * pass->bands.count;
-    int groups = (units + pass->units - 1) / pass->units;
+    const struct bands *bands = &run->pass->bands;
+    struct ampk_winograd_band band = ampk_winograd_band(&run->conv->shape, bands, unit);
+    int first = unit % bands->count * bands->in_step - bands->in_offset;
+    struct operand o = {
+        run->from, (size_t)unit / bands->count, first, bands->in_rows, channel, channels, channels};
+    size_t read = (size_t)run->pass->read;
+    ampk_conv_load_rows(run->ctx, run->conv, &o, rows);
+    run->conv->winograd->take_input(&band, rows, (size_t)channels,
+                                    points_of(run, x, unit, read) + channel, read, x->most);
+}
+
+/* Units [first, end) of a slice. rows: memory for those of the result. */
+static uint32_t multiply_points(const struct winograd_run *run, int first, int end, int slice,
+                                const struct points *x, const float *weights,
+                                const struct points *y, float *rows)
+{
+    const struct ampk_winograd *winograd = run->conv->winograd;
+    const struct pass *pass = run->pass;
+    size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
+    size_t tiles = (size_t)(points_of(run, y, end, 1) - y->at);
     uint32_t largest = 0;
-#pragma omp parallel num_threads(ctx->threads) reduction(max : largest)
+    winograd->multiply(tiles, read, points_of(run, x, first, read), x->most, weights, written,
+                       y->at, y->most);
+    for (int unit = first; unit < end; unit++) {
+        struct ampk_winograd_band band = ampk_winograd_band(&run->conv->shape, &pass->bands, unit);
+        struct ampk_region region = unit_region(pass, run->to, unit, slice);
+        winograd->give_output(&band, points_of(run, y, unit, written), written, y->most, rows);
+        region.channels /= pass->parts;
+        for (int i = 0; i < pass->parts; i++) {
+            uint32_t found =
+                store(run->ctx, rows + i * region.channels, &region, run->finish, unit);
+            if (found > largest) largest = found;
+            region.channel += region.channels;
+        }
+    }
+    return largest;
+}
+
+/* A task: units [first, end) of a slice, whose weights' points are there already. shared: those of
+ * what is read, or NULL: the task takes them. */
+static uint32_t winograd_task(const struct winograd_run *run, int first, int end, int slice,
+                              const struct points *shared, const struct lane *lane)
+{
+    const struct pass *pass = run->pass;
+    size_t most = ampk_winograd_most_tiles(&run->conv->shape, &pass->bands, pass->at_once);
+    float *weights = lane->scratch, *y = weights + ampk_winograd_points(pass);
+    float *x = y + ampk_winograd_tile_points(most, (size_t)pass->written / pass->slices);
+    float *read = pass->to_x ? lane->y : lane->x, *written = pass->to_x ? lane->x : lane->y;
+    uint32_t largest = 0;
+    for (int unit = first; unit < end; unit += pass->at_once) {
+        int next = ampk_smaller(unit + pass->at_once, end);
+        struct points of_x = {x, unit, most}, of_y = {y, unit, most};
+        for (int i = unit; i < next && !shared; i++)
+            take_points(run, i, 0, pass->read, read, &of_x);
+        uint32_t found = multiply_points(run, unit, next, slice, shared ? shared : &of_x, weights,
+                                         &of_y, written);
+        if (found > largest) largest = found;
+    }
+    return largest;
+}
+
+/* A divisor of all. */
+static int taken_channels(int all)
+{
+    int channels = TAKEN_CHANNELS;
+    while (all % channels)
+        channels /= 2;
+    return channels;
+}
+
+/* In turns of the units whose points all slices share; shared: memory for them. */
+static uint32_t run_winograd(const struct winograd_run *run, const char *weights, char *memory,
+                             float *shared)
+{
+    const struct ampk_conv *conv = run->conv;
+    const struct pass *pass = run->pass;
+    int units = conv->shape.n * pass->bands.count, turn = pass->shared ? pass->shared : units;
+    int channels = taken_channels(pass->read), parts = pass->read / channels;
+    uint32_t largest = 0;
+#pragma omp parallel num_threads(run->ctx->threads) reduction(max : largest)
     {
-        int has = -1; /* the slice whose points are in this thread's memory */
+        struct lane lane = pass_lane(conv, pass, run->from, run->to, memory);
+        int has = -1; /* the slice of whose weights this thread has the points */
+        for (int begin = 0; begin < units; begin += turn) {
+            int end = ampk_smaller(begin + turn, units);
+            int groups = (end - begin + pass->units - 1) / pass->units;
+            struct points x = {shared, begin,
+                               ampk_winograd_most_tiles(&conv->shape, &pass->bands, turn)};
 #pragma omp for schedule(dynamic)
-        for (int task = 0; task < groups * slices; task++) {
-            int slice = conv->winograd ? task / groups : task % slices;
-            int first = (conv->winograd ? task % groups : task / slices) * pass->units;
-            struct lane lane = pass_lane(conv, pass, from, to, memory);
-            lane.weights = weights + slice * pass->slice_bytes;
-            if (conv->winograd && slice != has) take_points(conv, pass, lane.weights, lane.scratch);
-            has = slice;
-            for (int unit = first; unit < ampk_smaller(first + pass->units, units); unit++) {
-                uint32_t found = pass_unit(ctx, conv, pass, from, to, finish, unit, slice, &lane);
+            for (int i = 0; i < (pass->shared ? (end - begin) * parts : 0); i++)
+                take_points(run, begin + i / parts, i % parts * channels, channels,
+                            pass->to_x ? lane.y : lane.x, &x);
+#pragma omp for schedule(dynamic)
+            for (int task = 0; task < groups * pass->slices; task++) {
+                int slice = task / groups, first = begin + task % groups * pass->units;
+                if (slice != has)
+                    conv->winograd->to_points((const float *)(weights + slice * pass->slice_bytes),
+                                              (size_t)pass->read,
+                                              (size_t)pass->written / pass->slices, lane.scratch);
+                has = slice;
+                uint32_t found = winograd_task(run, first, ampk_smaller(first + pass->units, end),
+                                               slice, pass->shared ? &x : NULL, &lane);
                 if (found > largest) largest = found;
             }
         }
     }
     return largest;
+}
+
+/* memory: the threads', and behind it what the pass takes for points and weights. */
+static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
+                         const struct ampk_tensor *from, const struct ampk_tensor *to,
+                         const struct finish *finish, char *memory)
+{
+    char *points = memory + lanes_bytes(ctx, conv);
+    const char *weights =
+        ampk_conv_take_weights(ctx, conv, pass, points + ampk_winograd_shared_bytes(conv, pass));
+    if (!conv->winograd) return run_units(ctx, conv, pass, from, to, finish, weights, memory);
+    struct winograd_run run = {ctx, conv, pass, from, to, finish};
+    return run_winograd(&run, weights, memory, (float *)points);
 }
 
 /* ---- forward ---- */
@@ -301,7 +419,8 @@ static void multiply_tiles(struct ampk_context *ctx, const struct ampk_conv *con
 {
     const struct gradient *g = &conv->gradient;
     size_t channels = (size_t)conv->shape.c / g->slices_c, filled = 0;
-    size_t filters = (size_t)conv->shape.k / g->slices_k, most = ampk_winograd_chunk_tiles(conv);
+    size_t filters = (size_t)conv->shape.k / g->slices_k;
+    size_t most = ampk_winograd_most_tiles(&conv->shape, &g->bands, g->chunk);
     float *sums = lane->scratch, *points = sums + ampk_winograd_sums(conv);
     bool add = false;
     for (int i = 0; i < g->units; i++) {

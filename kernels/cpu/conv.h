@@ -28,6 +28,8 @@ struct pass {
     int written; /* in all slices, filled up to oneDNN's blocks */
     int units;   /* in a task, one after the other */
     int parts;   /* of a slice, which are stored one after the other */
+    int at_once; /* Winograd's: units that are multiplied at once */
+    int shared;  /* and those of which all slices read the same points, taken before; 0: none */
     struct ampk_dnnl_plan *plan;      /* one unit, one slice; NULL: not oneDNN's */
     struct ampk_dnnl_weights **slice; /* oneDNN's packed weights of each; NULL: not oneDNN's */
     size_t slice_bytes;               /* of the packed weights of each */
@@ -178,12 +180,18 @@ bool ampk_winograd_suits(const struct ampk_conv_shape *, bool bf16);
 void ampk_winograd_create(struct ampk_conv *, int threads);
 /* Floats: the points of a slice's weights. */
 size_t ampk_winograd_points(const struct pass *);
+/* Tiles of the units before this one, of all images. */
+size_t ampk_winograd_tiles_before(const struct ampk_conv_shape *, const struct bands *, int unit);
+/* Floats: the points of so many tiles. */
+size_t ampk_winograd_tile_points(size_t tiles, size_t channels);
+/* Tiles of so many units at most. */
+size_t ampk_winograd_most_tiles(const struct ampk_conv_shape *, const struct bands *, int units);
+/* Bytes of the points that slices share. */
+size_t ampk_winograd_shared_bytes(const struct ampk_conv *, const struct pass *);
 /* Floats: the points of a task's weight gradient. */
 size_t ampk_winograd_sums(const struct ampk_conv *);
 struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, const struct bands *,
                                              int unit);
-/* Tiles of the units that the weight gradient takes at once, at most. */
-size_t ampk_winograd_chunk_tiles(const struct ampk_conv *);
 /* Puts the rounded masters into the panels of both passes; NULL: not into those. Returns their
  * largest magnitude. */
 uint32_t ampk_winograd_pack(struct ampk_context *, const struct ampk_conv *, float *to_y,
@@ -195,7 +203,7 @@ uint32_t ampk_winograd_pack(struct ampk_context *, const struct ampk_conv *, flo
 size_t ampk_cpu_conv_padded_weights(const struct ampk_conv *);
 /* Bytes of memory that packing weights takes. */
 size_t ampk_conv_packing_memory(const struct ampk_context *, const struct ampk_conv *);
-/* Bytes of memory that a run of the pass takes for its weights. */
+/* Bytes of memory that a run of the pass takes for points and weights. */
 size_t ampk_conv_pass_memory(const struct ampk_context *, const struct ampk_conv *,
                              const struct pass *);
 /* The packed weights of a pass, in that memory if they are packed anew. */

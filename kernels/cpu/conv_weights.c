@@ -177,8 +177,8 @@ void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_w
 size_t ampk_conv_pass_memory(const struct ampk_context *ctx, const struct ampk_conv *conv,
                              const struct pass *pass)
 {
-    return conv->packs_anew ? ampk_conv_packed_bytes(pass) + ampk_conv_packing_memory(ctx, conv)
-                            : 0;
+    size_t packed = ampk_conv_packed_bytes(pass) + ampk_conv_packing_memory(ctx, conv);
+    return ampk_winograd_shared_bytes(conv, pass) + (conv->packs_anew ? packed : 0);
 }
 
 const char *ampk_conv_take_weights(struct ampk_context *ctx, struct ampk_conv *conv,

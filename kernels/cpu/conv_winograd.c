@@ -4,16 +4,18 @@
  * first brings the weights of its slice to their 36 points, if its thread does not have them from
  * the task before, then runs over several units, so that this costs little beside them: the points
  * are four times the weights, too many for all slices at once. They come from the rounded weights,
- * in panels of filters for one pass and of channels for the other.
+ * in panels of filters for one pass and of channels for the other. Where there are several slices,
+ * the points of what is read are taken before, once for all of them.
  */
 #include "conv.h"
 
 enum {
     TAPS = 9,
     MOST_SLICE = 128,        /* channels in a slice at most; halved, a panel at least */
-    POINT_BYTES = 5 << 20,   /* a slice's points: beyond it they come from memory again and again */
     BAND_TILES = 64,         /* in a band at most, but one row at least */
     TASK_TILES = 32,         /* in a task at least: its points are used so often */
+    MULTIPLIED_TILES = 64,   /* by a pass at once, but one band at least */
+    SHARED_BYTES = 12 << 20, /* points that all slices of a pass read */
     CHUNK_TILES = 64,        /* of which the weight gradient takes the points at once, at least */
     TASKS = 16,              /* wanted, for the threads to share */
     THREAD_TASKS = 4,        /* enough for each thread */
@@ -77,15 +79,26 @@ struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *s, co
     return (struct ampk_winograd_band){s->w, tile_count(rows), tile_count(s->w)};
 }
 
-/* Of any but the last. */
+/* Of any but an image's last. */
 static size_t band_tiles(const struct ampk_conv_shape *s, const struct bands *b)
 {
     return (size_t)b->rows / 4 * tile_count(s->w);
 }
 
-size_t ampk_winograd_chunk_tiles(const struct ampk_conv *conv)
+size_t ampk_winograd_most_tiles(const struct ampk_conv_shape *s, const struct bands *b, int units)
 {
-    return band_tiles(&conv->shape, &conv->gradient.bands) * conv->gradient.chunk;
+    return band_tiles(s, b) * units;
+}
+
+size_t ampk_winograd_tiles_before(const struct ampk_conv_shape *s, const struct bands *b, int unit)
+{
+    size_t image = (size_t)tile_count(s->h) * tile_count(s->w);
+    return unit / b->count * image + unit % b->count * band_tiles(s, b);
+}
+
+size_t ampk_winograd_tile_points(size_t tiles, size_t channels)
+{
+    return AMPK_WINOGRAD_POINTS * (tiles * channels + AMPK_WINOGRAD_GAP);
 }
 
 /* Units that have so many tiles. */
@@ -110,10 +123,30 @@ static int slice_for(int tasks, int slice, int written, int units, int at_least)
     return slice;
 }
 
-/* Batch-norm's sums depend on how many channels are stored at once, so that follows the shape
- * alone. Slices may be larger: every slice takes the points of its units again. */
-static void cut_pass(const struct ampk_conv_shape *s, int threads, struct pass *pass, bool to_x)
+/* Every slice would take the points of its units again, which costs as much as to multiply them by
+ * some 32 filters. Units in a turn: as many as SHARED_BYTES allow, the same in each as far as that
+ * goes. */
+static void share_points(const struct ampk_conv_shape *s, int units, struct pass *pass)
 {
+    size_t unit = sizeof(float) * AMPK_WINOGRAD_POINTS * band_tiles(s, &pass->bands) * pass->read;
+    int most = ampk_larger((int)(SHARED_BYTES / unit), 1), turns = (units + most - 1) / most;
+    pass->shared = (units + turns - 1) / turns;
+    pass->units = ampk_smaller(pass->units, pass->shared);
+    pass->at_once = ampk_smaller(pass->at_once, pass->shared);
+}
+
+size_t ampk_winograd_shared_bytes(const struct ampk_conv *conv, const struct pass *pass)
+{
+    if (!pass->shared) return 0;
+    size_t tiles = ampk_winograd_most_tiles(&conv->shape, &pass->bands, pass->shared);
+    return ampk_whole_lines(ampk_winograd_tile_points(tiles, (size_t)pass->read) * sizeof(float));
+}
+
+/* Batch-norm's sums depend on how many channels are stored at once, so that follows the shape
+ * alone. Slices may be larger. */
+static void cut_pass(const struct ampk_conv *conv, int threads, struct pass *pass, bool to_x)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
     int tasks = tasks_for(threads);
     pass->to_x = to_x;
     pass->read = to_x ? s->k : s->c;
@@ -121,20 +154,23 @@ static void cut_pass(const struct ampk_conv_shape *s, int threads, struct pass *
     pass->bands = cut_bands(s);
     int units = s->n * pass->bands.count;
     int at_least = units_with(TASK_TILES, s, &pass->bands);
-    int slice = slice_channels(pass->written, POINT_BYTES / sizeof(float) / AMPK_WINOGRAD_POINTS /
-                                                  (size_t)pass->read);
+    size_t fit = conv->winograd->slice_points / AMPK_WINOGRAD_POINTS / (size_t)pass->read;
+    int slice = slice_channels(pass->written, fit);
     int stored = slice_for(TASKS, slice, pass->written, units, at_least);
     slice = slice_for(tasks, slice, pass->written, units, at_least);
     pass->slices = pass->written / slice;
     pass->parts = slice / stored;
     pass->units = ampk_smaller(ampk_larger(at_least, units * pass->slices / tasks), units);
+    pass->at_once = ampk_smaller(pass->units, units_with(MULTIPLIED_TILES, s, &pass->bands));
+    if (pass->slices > 1) share_points(s, units, pass);
 }
 
 /* Halves slices of filters and channels until there are so many tasks of `groups`. */
-static void slice_gradient(const struct ampk_conv_shape *s, int groups, int tasks,
-                           struct gradient *g)
+static void slice_gradient(const struct ampk_conv *conv, int groups, int tasks, struct gradient *g)
 {
-    int k = slice_channels(s->k, MOST_SLICE), c = slice_channels(s->c, MOST_SLICE);
+    const struct ampk_conv_shape *s = &conv->shape;
+    size_t fit = conv->winograd->gradient_slice;
+    int k = slice_channels(s->k, fit), c = slice_channels(s->c, fit);
     while (groups * (s->k / k) * (s->c / c) < tasks && half_slice(k) + half_slice(c) < k + c)
         *(k < c ? &c : &k) /= 2;
     g->slices_k = s->k / k;
@@ -143,21 +179,22 @@ static void slice_gradient(const struct ampk_conv_shape *s, int groups, int task
 
 /* Groups are added, so they follow the shape alone. Slices are not: larger ones, which take the
  * same points less often, are better as long as every thread has some. */
-static void cut_gradient(const struct ampk_conv_shape *s, int threads, struct gradient *g)
+static void cut_gradient(const struct ampk_conv *conv, int threads, struct gradient *g)
 {
+    const struct ampk_conv_shape *s = &conv->shape;
     g->bands = cut_bands(s);
     int units = s->n * g->bands.count;
     size_t bytes = ampk_conv_weight_count(s) * sizeof(float) * units;
     int at_least = ampk_larger(units_with(CHUNK_TILES, s, &g->bands), (int)(bytes / PARTIAL_BYTES));
     int most = (units + at_least - 1) / at_least; /* tasks of a tile of filters and channels */
-    slice_gradient(s, most, TASKS, g);
+    slice_gradient(conv, most, TASKS, g);
     g->units = ampk_larger(at_least, units * g->slices_k * g->slices_c / TASKS);
     g->units = ampk_smaller(g->units, units);
     while (units % g->units)
         g->units++;
     g->groups = units / g->units;
     g->chunk = ampk_smaller(units_with(CHUNK_TILES, s, &g->bands), g->units);
-    slice_gradient(s, g->groups, tasks_for(threads), g);
+    slice_gradient(conv, g->groups, tasks_for(threads), g);
 }
 
 /* ---- creation ---- */
@@ -172,10 +209,10 @@ size_t ampk_winograd_points(const struct pass *pass)
 /* Floats of a task's memory beside its operands. */
 static size_t pass_scratch(const struct ampk_conv *conv, const struct pass *pass)
 {
-    size_t tiles = band_tiles(&conv->shape, &pass->bands);
-    size_t channels = (size_t)pass->read + pass->written / pass->slices;
-    return ampk_winograd_points(pass) +
-           AMPK_WINOGRAD_POINTS * (tiles * channels + 2 * AMPK_WINOGRAD_GAP);
+    size_t tiles = ampk_winograd_most_tiles(&conv->shape, &pass->bands, pass->at_once);
+    size_t input = pass->shared ? 0 : ampk_winograd_tile_points(tiles, (size_t)pass->read);
+    return ampk_winograd_points(pass) + input +
+           ampk_winograd_tile_points(tiles, (size_t)pass->written / pass->slices);
 }
 
 /* Floats: the points of a task's weight gradient. */
@@ -189,10 +226,10 @@ size_t ampk_winograd_sums(const struct ampk_conv *conv)
 static size_t gradient_scratch(const struct ampk_conv *conv)
 {
     const struct gradient *g = &conv->gradient;
-    size_t channels = (size_t)conv->shape.c / g->slices_c + conv->shape.k / g->slices_k;
+    size_t tiles = ampk_winograd_most_tiles(&conv->shape, &g->bands, g->chunk);
     return ampk_winograd_sums(conv) +
-           AMPK_WINOGRAD_POINTS *
-               (ampk_winograd_chunk_tiles(conv) * channels + 2 * AMPK_WINOGRAD_GAP);
+           ampk_winograd_tile_points(tiles, (size_t)conv->shape.c / g->slices_c) +
+           ampk_winograd_tile_points(tiles, (size_t)conv->shape.k / g->slices_k);
 }
 
 static void need_lane(struct ampk_conv *conv, size_t x, size_t y, size_t scratch)
@@ -216,7 +253,7 @@ static void create_gradient(struct ampk_conv *conv, int threads)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
-    cut_gradient(s, threads, g);
+    cut_gradient(conv, threads, g);
     size_t x = (size_t)g->bands.in_rows * s->w * (s->c / g->slices_c);
     size_t y = (size_t)g->bands.rows * s->w * (s->k / g->slices_k);
     need_lane(conv, x, y, gradient_scratch(conv));
@@ -226,8 +263,8 @@ static void create_gradient(struct ampk_conv *conv, int threads)
 void ampk_winograd_create(struct ampk_conv *conv, int threads)
 {
     bool backward = !conv->shape.forward_only, transposed = conv->shape.transposed;
-    cut_pass(&conv->shape, threads, &conv->to_y, false);
-    cut_pass(&conv->shape, threads, &conv->to_x, true);
+    cut_pass(conv, threads, &conv->to_y, false);
+    cut_pass(conv, threads, &conv->to_x, true);
     if (backward || !transposed) create_pass(conv, &conv->to_y);
     if (backward || transposed) create_pass(conv, &conv->to_x);
     if (backward) create_gradient(conv, threads);

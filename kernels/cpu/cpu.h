@@ -105,6 +105,9 @@ enum {
 
 /* winograd.c, for conv.c. All is FP32; channels and `written` are multiples of a panel. */
 struct ampk_winograd {
+    /* What the caches of such CPUs hold: a slice's points in floats, beyond which they come from
+     * memory again and again, and channels of a slice of the weight gradient. */
+    size_t slice_points, gradient_slice;
     /* panel[channels][9][PANEL] from weights of 9 taps: of one lane and of one channel to the
      * next there are steps. turned: the taps in the opposite order, as from y to x. */
     void (*pack)(const float *weights, size_t lane_step, size_t channel_step, size_t channels,
@@ -112,10 +115,18 @@ struct ampk_winograd {
     /* points[36][written / PANEL][channels][PANEL] of all panels, 36 * (written * channels + GAP)
      * floats */
     void (*to_points)(const float *panels, size_t channels, size_t written, float *points);
-    /* out[4*rows][w][written] from in[4*rows + 2][w][channels], whose first row is the one above.
-     * memory: 36 * (tiles * (channels + written) + 2 * GAP) floats. */
-    void (*pass)(const struct ampk_winograd_band *, const float *in, size_t channels,
-                 const float *points, size_t written, float *out, float *memory);
+    /* The points of in[4*rows + 2][w][channels], whose first row is the one above the band, tile
+     * after tile, from one to the next `stride` floats. Of `most` tiles there is room for:
+     * 36 * (most * stride + GAP) floats. */
+    void (*take_input)(const struct ampk_winograd_band *, const float *in, size_t channels,
+                       float *points, size_t stride, size_t most);
+    /* y[36][tiles][written] = x[36][tiles][channels] * weights; room as above, for so many tiles.
+     */
+    void (*multiply)(size_t tiles, size_t channels, const float *x, size_t x_most,
+                     const float *weights, size_t written, float *y, size_t y_most);
+    /* out[4*rows][w][written] from the points of a band */
+    void (*give_output)(const struct ampk_winograd_band *, const float *points, size_t written,
+                        size_t most, float *out);
     /* points: those of a band of x and of dy, shaped as in and out are, from tile `first` on of
      * `most` that there is room for. 36 * (most * (channels + filters) + 2 * GAP) floats. */
     void (*take_tiles)(const struct ampk_winograd_band *, const float *x, size_t channels,

@@ -210,11 +210,6 @@ AMPK_INLINE void store_row(const ampk_vec d[6], float *points, size_t step)
 
 /* ---- tiles of a band ---- */
 
-static size_t tiles_of(const struct ampk_winograd_band *b)
-{
-    return (size_t)b->rows * b->columns;
-}
-
 /* Of 6 x 6 pixels. Two rows of points at once, each from the rows of pixels that it needs: 36
  * values do not fit into registers, and to store them takes longer than to load pixels again. */
 AMPK_INLINE void input_points(const float *pixels, int x, int w, size_t c, const bool inside,
@@ -250,12 +245,13 @@ AMPK_INLINE void input_points(const float *pixels, int x, int w, size_t c, const
     }
 }
 
-/* in: [4*rows + 2][w][c]; points: [36][step / c][c] */
-static void band_to_points(const struct ampk_winograd_band *b, const float *in, size_t c,
-                           float *points, size_t step)
+/* in: [4*rows + 2][w][c]; points: [36][tiles of `stride` values] */
+static void take_input(const struct ampk_winograd_band *b, const float *in, size_t c, float *points,
+                       size_t stride, size_t most)
 {
+    size_t step = point_step(most * stride);
     for (int row = 0; row < b->rows; row++)
-        for (int column = 0; column < b->columns; column++, points += c) {
+        for (int column = 0; column < b->columns; column++, points += stride) {
             int x = column * 4 - 1;
             const float *rows = in + ((ptrdiff_t)row * 4 * b->w + x) * (ptrdiff_t)c;
             if (x >= 0 && x + 6 <= b->w)
@@ -282,10 +278,11 @@ static void deltas_to_points(const struct ampk_winograd_band *b, const float *dy
             }
 }
 
-/* points: [36][step / k][k]; out: [4*rows][w][k] */
-static void points_to_band(const struct ampk_winograd_band *b, const float *points, size_t step,
-                           size_t k, float *out)
+/* points: [36][tiles of k values]; out: [4*rows][w][k] */
+static void give_output(const struct ampk_winograd_band *b, const float *points, size_t k,
+                        size_t most, float *out)
 {
+    size_t step = point_step(most * k);
     for (int row = 0; row < b->rows; row++)
         for (int column = 0; column < b->columns; column++, points += k) {
             int wide = b->w - column * 4 < 4 ? b->w - column * 4 : 4;
@@ -324,20 +321,16 @@ static void to_points(const float *panels, size_t channels, size_t written, floa
         }
 }
 
-static void pass(const struct ampk_winograd_band *b, const float *in, size_t channels,
-                 const float *points, size_t written, float *out, float *memory)
+static void multiply(size_t tiles, size_t channels, const float *x, size_t x_most,
+                     const float *weights, size_t written, float *y, size_t y_most)
 {
-    size_t tiles = tiles_of(b);
-    size_t w_step = point_step(channels * written), x_step = point_step(tiles * channels);
-    size_t y_step = point_step(tiles * written);
-    float *x = memory, *y = x + POINTS * x_step;
-    band_to_points(b, in, channels, x, x_step);
+    size_t w_step = point_step(channels * written), x_step = point_step(x_most * channels);
+    size_t y_step = point_step(y_most * written);
     for (int p = 0; p < POINTS; p++)
         for (size_t j = 0; j < written; j += COLUMNS)
             multiply_rows(tiles, channels, x + p * x_step,
-                          points + p * w_step + j / PANEL * PANEL * channels + j % PANEL, PANEL,
+                          weights + p * w_step + j / PANEL * PANEL * channels + j % PANEL, PANEL,
                           y + p * y_step + j, written);
-    points_to_band(b, y, y_step, written, out);
 }
 
 /* The gradient at some filters from their points, in vectors of filters: transposed in between. */
@@ -359,7 +352,7 @@ static void take_tiles(const struct ampk_winograd_band *b, const float *x, size_
                        const float *dy, size_t filters, size_t first, size_t most, float *points)
 {
     size_t x_step = point_step(most * channels), dy_step = point_step(most * filters);
-    band_to_points(b, x, channels, points + first * channels, x_step);
+    take_input(b, x, channels, points + first * channels, channels, most);
     deltas_to_points(b, dy, filters, points + POINTS * x_step + first * filters, dy_step);
 }
 
@@ -387,10 +380,15 @@ static void take_gradient(const float *sums, size_t channels, size_t filters, fl
             store_gradient(sums + c * filters + j, step, c, channels, gradient + j * channels * 9);
 }
 
+/* CPUs of AVX-512 have larger second-level caches. */
 const struct ampk_winograd AMPK_CPU(winograd) = {
+    .slice_points = (AMPK_LANES == 16 ? 5 << 20 : 1 << 20) / sizeof(float),
+    .gradient_slice = AMPK_LANES == 16 ? 128 : 64,
     .pack = pack,
     .to_points = to_points,
-    .pass = pass,
+    .take_input = take_input,
+    .multiply = multiply,
+    .give_output = give_output,
     .take_tiles = take_tiles,
     .add_gradient = add_gradient,
     .take_gradient = take_gradient,
