@@ -6,15 +6,14 @@
  * also what would be multiplied in BF16: with a quarter of the products FP32 is faster then. Other
  * weight gradients of BF16 are conv_pairs.c's.
  *
- * A pass runs tasks (conv_create.c): each casts its operands, multiplies, and the result is rounded
- * to storage on its way out, together with batch-norm's sums or bias and activation.
+ * A pass runs tasks (conv_create.c): each casts its operands, multiplies (of Winograd, slices may
+ * share operands), and the result is rounded to storage on its way out, together with batch-norm's
+ * sums or bias and activation.
  */
 #include "conv.h"
 
 #include <omp.h>
 #include <string.h>
-
-enum { TAKEN_CHANNELS = 128 }; /* of a unit, whose points Winograd takes in one task */
 
 /* ---- a task's operands ---- */
 
@@ -173,22 +172,21 @@ static uint32_t run_units(struct ampk_context *ctx, struct ampk_conv *conv, cons
                           const struct finish *finish, const char *weights, char *memory)
 {
     int slices = pass->slices, units = conv->shape.n * pass->bands.count;
-    int groups = (units + pass->units - 1) / pass->units;
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
-    for (int task = 0; task < groups * slices; task++) {
-        int slice = task % slices, first = task / slices * pass->units;
+    for (int task = 0; task < units * slices; task++) {
+        int slice = task % slices;
         struct lane lane = pass_lane(conv, pass, from, to, memory);
         lane.weights = weights + slice * pass->slice_bytes;
-        for (int unit = first; unit < ampk_smaller(first + pass->units, units); unit++) {
-            uint32_t found = pass_unit(ctx, conv, pass, from, to, finish, unit, slice, &lane);
-            if (found > largest) largest = found;
-        }
+        uint32_t found = pass_unit(ctx, conv, pass, from, to, finish, task / slices, slice, &lane);
+        if (found > largest) largest = found;
     }
     return largest;
 }
 
 /* ---- passes by Winograd ---- */
+
+enum { MOST_TAKEN = 128 }; /* channels of a unit whose points a thread takes at once */
 
 struct winograd_run {
     struct ampk_context *ctx;
@@ -205,13 +203,18 @@ struct points {
     size_t most; /* tiles */
 };
 
-static float *points_of(const struct winograd_run *run, const struct points *points, int unit,
-                        size_t channels)
+/* Of the units from first to before end. */
+static size_t tiles_between(const struct winograd_run *run, int first, int end)
 {
     const struct ampk_conv_shape *s = &run->conv->shape;
     const struct bands *bands = &run->pass->bands;
-    return points->at + channels * (ampk_winograd_tiles_before(s, bands, unit) -
-                                    ampk_winograd_tiles_before(s, bands, points->first));
+    return ampk_winograd_tiles_before(s, bands, end) - ampk_winograd_tiles_before(s, bands, first);
+}
+
+static float *points_of(const struct winograd_run *run, const struct points *points, int unit,
+                        size_t channels)
+{
+    return points->at + channels * tiles_between(run, points->first, unit);
 }
 
 /* Those of some channels of a unit; rows: memory for them. */
@@ -237,10 +240,9 @@ static uint32_t multiply_points(const struct winograd_run *run, int first, int e
     const struct ampk_winograd *winograd = run->conv->winograd;
     const struct pass *pass = run->pass;
     size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
-    size_t tiles = (size_t)(points_of(run, y, end, 1) - y->at);
     uint32_t largest = 0;
-    winograd->multiply(tiles, read, points_of(run, x, first, read), x->most, weights, written,
-                       y->at, y->most);
+    winograd->multiply(tiles_between(run, first, end), read, points_of(run, x, first, read),
+                       x->most, weights, written, y->at, y->most);
     for (int unit = first; unit < end; unit++) {
         struct ampk_winograd_band band = ampk_winograd_band(&run->conv->shape, &pass->bands, unit);
         struct ampk_region region = unit_region(pass, run->to, unit, slice);
@@ -256,10 +258,10 @@ static uint32_t multiply_points(const struct winograd_run *run, int first, int e
     return largest;
 }
 
-/* A task: units [first, end) of a slice, whose weights' points are there already. shared: those of
+/* A task: units [first, end) of a slice, whose weights' points are there already. turn: those of
  * what is read, or NULL: the task takes them. */
 static uint32_t winograd_task(const struct winograd_run *run, int first, int end, int slice,
-                              const struct points *shared, const struct lane *lane)
+                              const struct points *turn, const struct lane *lane)
 {
     const struct pass *pass = run->pass;
     size_t most = ampk_winograd_most_tiles(&run->conv->shape, &pass->bands, pass->at_once);
@@ -270,56 +272,57 @@ static uint32_t winograd_task(const struct winograd_run *run, int first, int end
     for (int unit = first; unit < end; unit += pass->at_once) {
         int next = ampk_smaller(unit + pass->at_once, end);
         struct points of_x = {x, unit, most}, of_y = {y, unit, most};
-        for (int i = unit; i < next && !shared; i++)
+        for (int i = unit; i < next && !turn; i++)
             take_points(run, i, 0, pass->read, read, &of_x);
-        uint32_t found = multiply_points(run, unit, next, slice, shared ? shared : &of_x, weights,
-                                         &of_y, written);
+        uint32_t found =
+            multiply_points(run, unit, next, slice, turn ? turn : &of_x, weights, &of_y, written);
         if (found > largest) largest = found;
     }
     return largest;
 }
 
-/* A divisor of all. */
-static int taken_channels(int all)
+/* Those of a turn, for all slices. A task takes some channels of a unit. */
+static void take_turn(const struct winograd_run *run, int end, const struct lane *lane,
+                      const struct points *x)
 {
-    int channels = TAKEN_CHANNELS;
-    while (all % channels)
+    int read = run->pass->read, channels = MOST_TAKEN;
+    while (read % channels)
         channels /= 2;
-    return channels;
+    int parts = read / channels;
+#pragma omp for schedule(dynamic)
+    for (int i = 0; i < (end - x->first) * parts; i++)
+        take_points(run, x->first + i / parts, i % parts * channels, channels,
+                    run->pass->to_x ? lane->y : lane->x, x);
 }
 
-/* In turns of the units whose points all slices share; shared: memory for them. */
+/* memory: the threads'; points: for a turn. */
 static uint32_t run_winograd(const struct winograd_run *run, const char *weights, char *memory,
-                             float *shared)
+                             float *points)
 {
     const struct ampk_conv *conv = run->conv;
     const struct pass *pass = run->pass;
-    int units = conv->shape.n * pass->bands.count, turn = pass->shared ? pass->shared : units;
-    int channels = taken_channels(pass->read), parts = pass->read / channels;
+    size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
+    int units = conv->shape.n * pass->bands.count, turn = pass->turn ? pass->turn : units;
+    size_t most = ampk_winograd_most_tiles(&conv->shape, &pass->bands, turn);
     uint32_t largest = 0;
 #pragma omp parallel num_threads(run->ctx->threads) reduction(max : largest)
     {
         struct lane lane = pass_lane(conv, pass, run->from, run->to, memory);
-        int has = -1; /* the slice of whose weights this thread has the points */
+        int has = -1; /* the slice whose weights' points are in this thread's memory */
         for (int begin = 0; begin < units; begin += turn) {
             int end = ampk_smaller(begin + turn, units);
             int groups = (end - begin + pass->units - 1) / pass->units;
-            struct points x = {shared, begin,
-                               ampk_winograd_most_tiles(&conv->shape, &pass->bands, turn)};
-#pragma omp for schedule(dynamic)
-            for (int i = 0; i < (pass->shared ? (end - begin) * parts : 0); i++)
-                take_points(run, begin + i / parts, i % parts * channels, channels,
-                            pass->to_x ? lane.y : lane.x, &x);
+            struct points x = {points, begin, most};
+            if (pass->turn) take_turn(run, end, &lane, &x);
 #pragma omp for schedule(dynamic)
             for (int task = 0; task < groups * pass->slices; task++) {
                 int slice = task / groups, first = begin + task % groups * pass->units;
+                const char *packed = weights + slice * pass->slice_bytes;
                 if (slice != has)
-                    conv->winograd->to_points((const float *)(weights + slice * pass->slice_bytes),
-                                              (size_t)pass->read,
-                                              (size_t)pass->written / pass->slices, lane.scratch);
+                    conv->winograd->to_points((const float *)packed, read, written, lane.scratch);
                 has = slice;
                 uint32_t found = winograd_task(run, first, ampk_smaller(first + pass->units, end),
-                                               slice, pass->shared ? &x : NULL, &lane);
+                                               slice, pass->turn ? &x : NULL, &lane);
                 if (found > largest) largest = found;
             }
         }
@@ -334,7 +337,7 @@ static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const
 {
     char *points = memory + lanes_bytes(ctx, conv);
     const char *weights =
-        ampk_conv_take_weights(ctx, conv, pass, points + ampk_winograd_shared_bytes(conv, pass));
+        ampk_conv_take_weights(ctx, conv, pass, points + ampk_winograd_turn_bytes(conv, pass));
     if (!conv->winograd) return run_units(ctx, conv, pass, from, to, finish, weights, memory);
     struct winograd_run run = {ctx, conv, pass, from, to, finish};
     return run_winograd(&run, weights, memory, (float *)points);

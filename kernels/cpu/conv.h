@@ -26,10 +26,10 @@ struct pass {
     int slices;
     int read;    /* channels that are read: all, or those of a group if slices are groups */
     int written; /* in all slices, filled up to oneDNN's blocks */
-    int units;   /* in a task, one after the other */
-    int parts;   /* of a slice, which are stored one after the other */
-    int at_once; /* Winograd's: units that are multiplied at once */
-    int shared;  /* and those of which all slices read the same points, taken before; 0: none */
+    /* Winograd's: units in a task, and how many of them are multiplied at once; parts of a slice,
+     * which are stored one after the other; units in a turn, for which the points of what they read
+     * are taken first, once for all slices. 0: every task takes its own. */
+    int units, at_once, parts, turn;
     struct ampk_dnnl_plan *plan;      /* one unit, one slice; NULL: not oneDNN's */
     struct ampk_dnnl_weights **slice; /* oneDNN's packed weights of each; NULL: not oneDNN's */
     size_t slice_bytes;               /* of the packed weights of each */
@@ -186,8 +186,8 @@ size_t ampk_winograd_tiles_before(const struct ampk_conv_shape *, const struct b
 size_t ampk_winograd_tile_points(size_t tiles, size_t channels);
 /* Tiles of so many units at most. */
 size_t ampk_winograd_most_tiles(const struct ampk_conv_shape *, const struct bands *, int units);
-/* Bytes of the points that slices share. */
-size_t ampk_winograd_shared_bytes(const struct ampk_conv *, const struct pass *);
+/* Bytes of the points that all slices share in a turn. */
+size_t ampk_winograd_turn_bytes(const struct ampk_conv *, const struct pass *);
 /* Floats: the points of a task's weight gradient. */
 size_t ampk_winograd_sums(const struct ampk_conv *);
 struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, const struct bands *,

@@ -1,11 +1,12 @@
 /* How the work of a convolution is cut, and what is created for it.
  *
- * It is cut into tasks, by the shape alone, so that results do not depend on the number of threads:
- * a band of rows of one image (a unit) times a slice of the channels that are written. A task casts
- * its operands in memory of its thread, sized for the second-level cache. Where an image has
- * several bands, the rows that two bands share and the padding above and below are part of the
- * operand; a single band leaves the padding to oneDNN. Filters that do not fill oneDNN's blocks of
- * BF16, as those of a detection head, are padded with 0.
+ * It is cut into tasks, by the shape and the CPU's instructions alone, so that results do not
+ * depend on the number of threads: a band of rows of one image (a unit) times a slice of the
+ * channels that are written. A task casts its operands in memory of its thread, sized for the
+ * second-level cache. Where an image has several bands, the rows that two bands share and the
+ * padding above and below are part of the operand; a single band leaves the padding to oneDNN.
+ * Filters that do not fill oneDNN's blocks of BF16, as those of a detection head, are padded with
+ * 0.
  *
  * Groups are not sliced, but where an image is one row, as that of a [local], they are the slices:
  * each reads and writes channels of its own.
@@ -14,9 +15,10 @@
  * stays in the cache too. A task takes several units in one call, or of BF16 two at a time
  * (conv_pairs.c); conv_weights.c then adds the partial gradients of a tile in order.
  *
- * Work memory, which all convolutions share, has room for the packed weights of a pass and for the
- * partial gradients, so that a training's convolution keeps its gradient alone. It keeps packed
- * weights where there is no backward, and where a pass is so short that packing would take longer.
+ * Work memory, which all convolutions share, has room for the packed weights of a pass, for points
+ * that its slices share (conv_winograd.c) and for the partial gradients, so that a training's
+ * convolution keeps its gradient alone. It keeps packed weights where there is no backward, and
+ * where a pass is so short that packing would take longer.
  */
 #include "conv.h"
 
@@ -170,8 +172,6 @@ static struct ampk_dnnl_shape cut_to_y(struct ampk_conv *conv)
     pass->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, pass->slices, bytes));
     pass->read = ampk_conv_slice_channels(conv);
     pass->written = conv->filters;
-    pass->units = 1;
-    pass->parts = 1;
     struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.in_rows;
     shape.k = (int)filters;
@@ -190,8 +190,6 @@ static struct ampk_dnnl_shape cut_to_x(struct ampk_conv *conv)
     pass->bands = data_bands(s, conv->oh, band_count(s, s->h, pass->slices, bytes));
     pass->read = conv->filters / (conv->apart ? s->groups : 1);
     pass->written = s->c;
-    pass->units = 1;
-    pass->parts = 1;
     pass->to_x = true;
     struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.rows;

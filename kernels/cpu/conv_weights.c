@@ -178,7 +178,7 @@ size_t ampk_conv_pass_memory(const struct ampk_context *ctx, const struct ampk_c
                              const struct pass *pass)
 {
     size_t packed = ampk_conv_packed_bytes(pass) + ampk_conv_packing_memory(ctx, conv);
-    return ampk_winograd_shared_bytes(conv, pass) + (conv->packs_anew ? packed : 0);
+    return ampk_winograd_turn_bytes(conv, pass) + (conv->packs_anew ? packed : 0);
 }
 
 const char *ampk_conv_take_weights(struct ampk_context *ctx, struct ampk_conv *conv,

@@ -13,9 +13,9 @@ enum {
     TAPS = 9,
     MOST_SLICE = 128,        /* channels in a slice at most; halved, a panel at least */
     BAND_TILES = 64,         /* in a band at most, but one row at least */
-    TASK_TILES = 32,         /* in a task at least: its points are used so often */
-    MULTIPLIED_TILES = 64,   /* by a pass at once, but one band at least */
-    SHARED_BYTES = 12 << 20, /* points that all slices of a pass read */
+    TASK_TILES = 32,         /* in a task, if its turn has so many: its points are used so often */
+    MULTIPLIED_TILES = 64,   /* by a pass at once at least, if its task has so many */
+    TURN_BYTES = 12 << 20,   /* points of a turn, but one unit's at least */
     CHUNK_TILES = 64,        /* of which the weight gradient takes the points at once, at least */
     TASKS = 16,              /* wanted, for the threads to share */
     THREAD_TASKS = 4,        /* enough for each thread */
@@ -123,27 +123,25 @@ static int slice_for(int tasks, int slice, int written, int units, int at_least)
     return slice;
 }
 
-/* Every slice would take the points of its units again, which costs as much as to multiply them by
- * some 32 filters. Units in a turn: as many as SHARED_BYTES allow, the same in each as far as that
- * goes. */
-static void share_points(const struct ampk_conv_shape *s, int units, struct pass *pass)
+/* Units in a turn: as many as TURN_BYTES allow, the same in each as far as that goes. If instead
+ * every slice took the points of its units, that would cost as much as to multiply them by some 32
+ * filters. */
+static int turn_units(const struct ampk_conv_shape *s, const struct pass *pass, int units)
 {
     size_t unit = sizeof(float) * AMPK_WINOGRAD_POINTS * band_tiles(s, &pass->bands) * pass->read;
-    int most = ampk_larger((int)(SHARED_BYTES / unit), 1), turns = (units + most - 1) / most;
-    pass->shared = (units + turns - 1) / turns;
-    pass->units = ampk_smaller(pass->units, pass->shared);
-    pass->at_once = ampk_smaller(pass->at_once, pass->shared);
+    int most = ampk_larger((int)(TURN_BYTES / unit), 1), turns = (units + most - 1) / most;
+    return (units + turns - 1) / turns;
 }
 
-size_t ampk_winograd_shared_bytes(const struct ampk_conv *conv, const struct pass *pass)
+size_t ampk_winograd_turn_bytes(const struct ampk_conv *conv, const struct pass *pass)
 {
-    if (!pass->shared) return 0;
-    size_t tiles = ampk_winograd_most_tiles(&conv->shape, &pass->bands, pass->shared);
+    if (!pass->turn) return 0;
+    size_t tiles = ampk_winograd_most_tiles(&conv->shape, &pass->bands, pass->turn);
     return ampk_whole_lines(ampk_winograd_tile_points(tiles, (size_t)pass->read) * sizeof(float));
 }
 
-/* Batch-norm's sums depend on how many channels are stored at once, so that follows the shape
- * alone. Slices may be larger. */
+/* Batch-norm's sums depend on how many channels are stored at once, so the number of threads has no
+ * say in that. Slices may be larger. */
 static void cut_pass(const struct ampk_conv *conv, int threads, struct pass *pass, bool to_x)
 {
     const struct ampk_conv_shape *s = &conv->shape;
@@ -160,9 +158,9 @@ static void cut_pass(const struct ampk_conv *conv, int threads, struct pass *pas
     slice = slice_for(tasks, slice, pass->written, units, at_least);
     pass->slices = pass->written / slice;
     pass->parts = slice / stored;
+    if (pass->slices > 1) units = pass->turn = turn_units(s, pass, units);
     pass->units = ampk_smaller(ampk_larger(at_least, units * pass->slices / tasks), units);
     pass->at_once = ampk_smaller(pass->units, units_with(MULTIPLIED_TILES, s, &pass->bands));
-    if (pass->slices > 1) share_points(s, units, pass);
 }
 
 /* Halves slices of filters and channels until there are so many tasks of `groups`. */
@@ -177,8 +175,8 @@ static void slice_gradient(const struct ampk_conv *conv, int groups, int tasks, 
     g->slices_c = s->c / c;
 }
 
-/* Groups are added, so they follow the shape alone. Slices are not: larger ones, which take the
- * same points less often, are better as long as every thread has some. */
+/* Groups are added, so the number of threads has no say in them. Slices are not: larger ones, which
+ * take the same points less often, are better as long as every thread has some. */
 static void cut_gradient(const struct ampk_conv *conv, int threads, struct gradient *g)
 {
     const struct ampk_conv_shape *s = &conv->shape;
@@ -210,7 +208,7 @@ size_t ampk_winograd_points(const struct pass *pass)
 static size_t pass_scratch(const struct ampk_conv *conv, const struct pass *pass)
 {
     size_t tiles = ampk_winograd_most_tiles(&conv->shape, &pass->bands, pass->at_once);
-    size_t input = pass->shared ? 0 : ampk_winograd_tile_points(tiles, (size_t)pass->read);
+    size_t input = pass->turn ? 0 : ampk_winograd_tile_points(tiles, (size_t)pass->read);
     return ampk_winograd_points(pass) + input +
            ampk_winograd_tile_points(tiles, (size_t)pass->written / pass->slices);
 }

@@ -105,8 +105,9 @@ enum {
 
 /* winograd.c, for conv.c. All is FP32; channels and `written` are multiples of a panel. */
 struct ampk_winograd {
-    /* What the caches of such CPUs hold: a slice's points in floats, beyond which they come from
-     * memory again and again, and channels of a slice of the weight gradient. */
+    /* For the caches of CPUs that have this set: floats of the points of a slice's weights, beyond
+     * which they come from memory again and again, and channels of a slice of the weight gradient.
+     */
     size_t slice_points, gradient_slice;
     /* panel[channels][9][PANEL] from weights of 9 taps: of one lane and of one channel to the
      * next there are steps. turned: the taps in the opposite order, as from y to x. */
