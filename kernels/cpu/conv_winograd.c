@@ -4,8 +4,8 @@
  * first brings the weights of its slice to their 36 points, if its thread does not have them from
  * the task before, then runs over several units, so that this costs little beside them: the points
  * are four times the weights, too many for all slices at once. They come from the rounded weights,
- * in panels of filters for one pass and of channels for the other. Where there are several slices,
- * the points of what is read are taken before, once for all of them.
+ * in panels of filters for one pass and of channels for the other. With AVX2, where there are
+ * several slices, the points of what is read are taken before, once for all of them.
  */
 #include "conv.h"
 
@@ -14,7 +14,7 @@ enum {
     MOST_SLICE = 128,        /* channels in a slice at most; halved, a panel at least */
     BAND_TILES = 64,         /* in a band at most, but one row at least */
     TASK_TILES = 32,         /* in a task, if its turn has so many: its points are used so often */
-    MULTIPLIED_TILES = 64,   /* by a pass at once at least, if its task has so many */
+    MULTIPLIED_TILES = 64,   /* by a pass that may share at once at least, if its task has them */
     TURN_BYTES = 12 << 20,   /* points of a turn, but one unit's at least */
     CHUNK_TILES = 64,        /* of which the weight gradient takes the points at once, at least */
     TASKS = 16,              /* wanted, for the threads to share */
@@ -158,9 +158,11 @@ static void cut_pass(const struct ampk_conv *conv, int threads, struct pass *pas
     slice = slice_for(tasks, slice, pass->written, units, at_least);
     pass->slices = pass->written / slice;
     pass->parts = slice / stored;
-    if (pass->slices > 1) units = pass->turn = turn_units(s, pass, units);
+    bool shares = conv->winograd->shares;
+    if (shares && pass->slices > 1) units = pass->turn = turn_units(s, pass, units);
     pass->units = ampk_smaller(ampk_larger(at_least, units * pass->slices / tasks), units);
-    pass->at_once = ampk_smaller(pass->units, units_with(MULTIPLIED_TILES, s, &pass->bands));
+    int at_once = shares ? units_with(MULTIPLIED_TILES, s, &pass->bands) : 1;
+    pass->at_once = ampk_smaller(pass->units, at_once);
 }
 
 /* Halves slices of filters and channels until there are so many tasks of `groups`. */

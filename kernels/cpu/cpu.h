@@ -109,6 +109,9 @@ struct ampk_winograd {
      * which they come from memory again and again, and channels of a slice of the weight gradient.
      */
     size_t slice_points, gradient_slice;
+    /* Whether slices share the points of what they read, as conv_winograd.c has it: where that was
+     * measured to be faster. */
+    bool shares;
     /* panel[channels][9][PANEL] from weights of 9 taps: of one lane and of one channel to the
      * next there are steps. turned: the taps in the opposite order, as from y to x. */
     void (*pack)(const float *weights, size_t lane_step, size_t channel_step, size_t channels,

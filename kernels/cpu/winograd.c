@@ -384,6 +384,7 @@ static void take_gradient(const float *sums, size_t channels, size_t filters, fl
 const struct ampk_winograd AMPK_CPU(winograd) = {
     .slice_points = (AMPK_LANES == 16 ? 5 << 20 : 1 << 20) / sizeof(float),
     .gradient_slice = AMPK_LANES == 16 ? 128 : 64,
+    .shares = AMPK_LANES == 8,
     .pack = pack,
     .to_points = to_points,
     .take_input = take_input,

@@ -4,8 +4,8 @@
 /* ---- forward ---- */
 
 #ifndef CONFORMANCE_CUDA
-/* Of images together, each result is what the image gives alone. The CPU backend takes these in two
- * turns of slices that share points, the second one shorter. */
+/* Of images together, each result is what the image gives alone. The CPU backend takes these with
+ * AVX2 in two turns of slices that share points, the second one shorter. */
 static void turns_case(struct rig *r)
 {
     struct ampk_conv_shape s = {9, 768, 16, 16, 64, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, true, 0, 0};
