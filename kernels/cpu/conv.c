@@ -203,7 +203,7 @@ struct points {
     size_t most; /* tiles */
 };
 
-/* Of the units from first to before end. */
+/* Tiles of units [first, end). */
 static size_t tiles_between(const struct winograd_run *run, int first, int end)
 {
     const struct ampk_conv_shape *s = &run->conv->shape;
@@ -217,7 +217,7 @@ static float *points_of(const struct winograd_run *run, const struct points *poi
     return points->at + channels * tiles_between(run, points->first, unit);
 }
 
-/* Those of some channels of a unit; rows: memory for them. */
+/* Takes the points of some channels of a unit. rows: memory for its rows. */
 static void take_points(const struct winograd_run *run, int unit, int channel, int channels,
                         float *rows, const struct points *x)
 {
@@ -258,8 +258,8 @@ static uint32_t multiply_points(const struct winograd_run *run, int first, int e
     return largest;
 }
 
-/* A task: units [first, end) of a slice, whose weights' points are there already. turn: those of
- * what is read, or NULL: the task takes them. */
+/* A task: units [first, end) of a slice, whose weights' points are there already. turn: the points
+ * of what is read, or NULL: the task takes them. */
 static uint32_t winograd_task(const struct winograd_run *run, int first, int end, int slice,
                               const struct points *turn, const struct lane *lane)
 {
@@ -281,7 +281,7 @@ static uint32_t winograd_task(const struct winograd_run *run, int first, int end
     return largest;
 }
 
-/* Those of a turn, for all slices. A task takes some channels of a unit. */
+/* Takes the points of a turn's units, for all slices. A task takes some channels of a unit. */
 static void take_turn(const struct winograd_run *run, int end, const struct lane *lane,
                       const struct points *x)
 {

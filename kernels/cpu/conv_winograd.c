@@ -14,7 +14,7 @@ enum {
     MOST_SLICE = 128,        /* channels in a slice at most; halved, a panel at least */
     BAND_TILES = 64,         /* in a band at most, but one row at least */
     TASK_TILES = 32,         /* in a task, if its turn has so many: its points are used so often */
-    MULTIPLIED_TILES = 64,   /* by a pass that may share at once at least, if its task has them */
+    MULTIPLIED_TILES = 64,   /* at once where slices share, if the task has so many */
     TURN_BYTES = 12 << 20,   /* points of a turn, but one unit's at least */
     CHUNK_TILES = 64,        /* of which the weight gradient takes the points at once, at least */
     TASKS = 16,              /* wanted, for the threads to share */
