@@ -43,10 +43,11 @@ struct gradient {
     int slices_k, slices_c;
     int units, groups; /* units in a task, groups of so many; of pairs: two at a time */
     int chunk;         /* units that Winograd multiplies at once; oneDNN all of a task */
+    int filled;        /* filters of a tile in sums that lie tap after tap; 0: others */
     struct ampk_dnnl_plan *plan;
     struct ampk_dnnl_weights **partial; /* [tiles][groups] */
     size_t partial_bytes; /* of a task: oneDNN's, Winograd's float [filters][channels][taps], or
-                             those of pairs, float [taps][filters][channels] */
+                             float [taps][filled][channels] */
     float *kept;          /* the gradient, as kernels.h lays it out */
     bool is_lent;         /* kept is the caller's */
     uint32_t amax;        /* of kept */
@@ -66,6 +67,7 @@ struct ampk_conv {
     const struct ampk_winograd *winograd; /* NULL: oneDNN */
     bool is_1x1;                          /* both passes by isa->product instead of oneDNN */
     const struct ampk_pairs *pairs;       /* of the weight gradient, instead of oneDNN, or NULL */
+    bool by_rows;                         /* the weight gradient by isa->gradient instead */
     size_t lane_bytes;                    /* a thread's memory: operands and scratch memory */
 };
 
@@ -161,16 +163,18 @@ bool ampk_has_amx_bf16(void);
 const struct ampk_pairs *ampk_pairs_for(const struct ampk_conv_shape *, const struct ampk_isa *);
 /* Bytes of a thread's memory. */
 size_t ampk_pairs_lane_bytes(const struct ampk_conv *);
-/* Bytes of a task's part of the gradient. */
-size_t ampk_pairs_partial_bytes(const struct ampk_conv *);
 /* sums: that part. */
 void ampk_pairs_task(struct ampk_context *, const struct ampk_conv *, const struct ampk_tensor *x,
                      const struct ampk_tensor *dy, int task, void *memory, float *sums);
-/* Adds the parts of a tile, some filters of it, into the gradient of the convolution, where they
- * begin. memory: a thread's. Returns the largest magnitude. */
-uint32_t ampk_pairs_finish(struct ampk_context *, const struct ampk_conv *,
-                           const struct ampk_parts *, int first, int count, float *memory,
-                           float *gradient);
+/* ---- conv_gradient.c ---- */
+
+/* Of a convolution that multiplies FP32. */
+bool ampk_rows_suit(const struct ampk_conv_shape *, const struct ampk_isa *);
+void ampk_rows_slice(const struct ampk_conv *, int *slices_k, int *slices_c);
+/* As those of conv_pairs.c. */
+size_t ampk_rows_lane_bytes(const struct ampk_conv *);
+void ampk_rows_task(struct ampk_context *, const struct ampk_conv *, const struct ampk_tensor *x,
+                    const struct ampk_tensor *dy, int task, void *memory, float *sums);
 
 /* ---- conv_winograd.c ---- */
 

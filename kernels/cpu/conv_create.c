@@ -234,8 +234,9 @@ static bool create_passes(struct ampk_context *ctx, struct ampk_conv *conv, char
             create_pass(ctx, conv, &conv->to_x, &to_x, err, err_size));
 }
 
-/* Padding is part of the operand. The last group may have fewer pairs of units. */
-static void group_pairs(const struct ampk_conv_shape *s, struct gradient *g)
+/* Where no units are multiplied in one call. Padding is part of the operand. at_once: units, of
+ * which the last group may have fewer. */
+static void group_units(const struct ampk_conv_shape *s, struct gradient *g, int at_once)
 {
     struct bands *b = &g->bands;
     *b = (struct bands){.count = b->count,
@@ -243,7 +244,7 @@ static void group_pairs(const struct ampk_conv_shape *s, struct gradient *g)
                         .in_rows = (b->rows - 1) * s->stride + s->kh,
                         .in_step = b->rows * s->stride,
                         .in_offset = s->pad};
-    int all = divide_up(s->n * g->bands.count, 2), tiles = g->slices_k * g->slices_c;
+    int all = divide_up(s->n * g->bands.count, at_once), tiles = g->slices_k * g->slices_c;
     int at_least = (int)(ampk_conv_weight_count(s) * sizeof(float) * all / PARTIAL_BYTES);
     int units = ampk_larger(all * tiles / GRADIENT_TASKS, at_least);
     g->units = ampk_smaller(ampk_larger(units, 1), all);
@@ -259,6 +260,7 @@ static void cut_gradient(struct ampk_conv *conv)
     int slice = conv->bf16 && !conv->pairs ? 2 * SLICE : SLICE;
     g->slices_k = slice_count(conv, s->k, slice);
     g->slices_c = conv->apart ? 1 : slice_count(conv, s->c, slice);
+    if (conv->by_rows) ampk_rows_slice(conv, &g->slices_k, &g->slices_c);
     int tiles = g->slices_k * g->slices_c;
     size_t filters = (size_t)conv->filters / g->slices_k;
     size_t channels = (size_t)ampk_conv_slice_channels(conv) / g->slices_c;
@@ -266,8 +268,10 @@ static void cut_gradient(struct ampk_conv *conv)
     size_t read = conv->pairs ? sizeof(uint32_t) : ampk_operand_bytes(conv);
     size_t bytes = read * (x_row * s->h + y_row * conv->oh);
     g->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, tiles, bytes));
-    if (conv->pairs) {
-        group_pairs(s, g);
+    int panel = conv->pairs ? AMPK_PAIR_FILTERS : 1;
+    if (conv->pairs || conv->by_rows) {
+        group_units(s, g, conv->pairs ? 2 : 1);
+        g->filled = divide_up((int)filters, panel) * panel;
         return;
     }
     size_t unit_bytes = read * (x_row * g->bands.in_rows + y_row * g->bands.rows);
@@ -277,12 +281,13 @@ static void cut_gradient(struct ampk_conv *conv)
     g->groups = all / g->units;
 }
 
-static void create_pairs(struct ampk_conv *conv)
+static void create_own_gradient(struct ampk_conv *conv)
 {
+    const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
-    size_t lane = ampk_pairs_lane_bytes(conv);
+    size_t lane = conv->pairs ? ampk_pairs_lane_bytes(conv) : ampk_rows_lane_bytes(conv);
     if (lane > conv->lane_bytes) conv->lane_bytes = lane;
-    g->partial_bytes = ampk_pairs_partial_bytes(conv);
+    g->partial_bytes = sizeof(float) * g->filled * (s->c / g->slices_c) * s->kh * s->kw;
 }
 
 static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
@@ -291,8 +296,8 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
     cut_gradient(conv);
-    if (conv->pairs) {
-        create_pairs(conv);
+    if (conv->pairs || conv->by_rows) {
+        create_own_gradient(conv);
         return true;
     }
     size_t filters = (size_t)conv->filters / g->slices_k;
@@ -391,6 +396,7 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, const struct a
                               .bf16 = bf16,
                               .winograd = winograd,
                               .pairs = bf16 ? ampk_pairs_for(s, isa) : NULL,
+                              .by_rows = !bf16 && !winograd && ampk_rows_suit(s, isa),
                               .is_1x1 = bf16 && ampk_1x1_suits(s, isa),
                               .filters = bf16 ? divide_up(s->k, BF16_BLOCK) * BF16_BLOCK : s->k,
                               .apart = s->groups > 1 && s->h == 1 && s->kh == 1 && s->pad == 0,

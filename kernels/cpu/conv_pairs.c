@@ -54,7 +54,7 @@ static struct sizes sizes_of(const struct ampk_conv *conv)
     struct sizes z = {.channels = (size_t)s->c / g->slices_c,
                       .filters = (size_t)s->k / g->slices_k,
                       .wide = (size_t)s->w + 2 * s->pad};
-    z.rows = whole(z.filters, AMPK_PAIR_FILTERS);
+    z.rows = (size_t)g->filled;
     z.x = whole(z.channels, AMPK_PAIR_CHANNELS) * g->bands.in_rows * z.wide;
     z.dy = z.rows * g->bands.rows * conv->ow;
     z.cast = z.x > z.dy ? z.x : z.dy; /* two units of BF16 take no more than their pairs */
@@ -65,12 +65,6 @@ size_t ampk_pairs_lane_bytes(const struct ampk_conv *conv)
 {
     struct sizes z = sizes_of(conv);
     return ampk_whole_lines(sizeof(uint32_t) * (z.x + z.dy + z.cast));
-}
-
-size_t ampk_pairs_partial_bytes(const struct ampk_conv *conv)
-{
-    struct sizes z = sizes_of(conv);
-    return sizeof(float) * z.rows * z.channels * conv->shape.kh * conv->shape.kw;
 }
 
 /* ---- operands ---- */
@@ -155,7 +149,7 @@ static void multiply(struct ampk_context *ctx, const struct ampk_conv *conv, con
     size_t x_row = z->wide * AMPK_PAIR_CHANNELS;
     size_t x_panel = (size_t)conv->gradient.bands.in_rows * x_row;
     size_t dy_panel = (size_t)conv->gradient.bands.rows * ow * AMPK_PAIR_FILTERS;
-    struct ampk_pair_rows r = {.rows = (size_t)rows,
+    struct ampk_gradient_rows r = {.rows = (size_t)rows,
                                .pixels = ow,
                                .dy_row = ow * AMPK_PAIR_FILTERS,
                                .x_row = s->stride * x_row,
@@ -187,29 +181,4 @@ void ampk_pairs_task(struct ampk_context *ctx, const struct ampk_conv *conv,
         pair_units(ctx, conv, dy, false, task / g->groups, unit, (uint16_t *)cast, dy_pairs);
         multiply(ctx, conv, &z, x_pairs, dy_pairs, rows, sums, unit > first);
     }
-}
-
-/* ---- the gradient ---- */
-
-uint32_t ampk_pairs_finish(struct ampk_context *ctx, const struct ampk_conv *conv,
-                           const struct ampk_parts *of_tile, int first, int count, float *memory,
-                           float *gradient)
-{
-    const struct ampk_conv_shape *s = &conv->shape;
-    struct sizes z = sizes_of(conv);
-    size_t taps = (size_t)s->kh * s->kw;
-    struct ampk_parts parts = *of_tile;
-    parts.first += first * z.channels;
-    parts.stride = taps == 1 ? z.channels : z.rows * z.channels;
-    if (taps == 1)
-        return ctx->isa->rows.add_parts(gradient, (size_t)s->c, &parts, (size_t)count, z.channels);
-    uint32_t largest = 0;
-    for (int k = 0; k < count; k++, parts.first += z.channels, gradient += s->c * taps) {
-        uint32_t found = ctx->isa->rows.add_parts(memory, z.channels, &parts, taps, z.channels);
-        if (found > largest) largest = found;
-        for (size_t c = 0; c < z.channels; c++)
-            for (size_t tap = 0; tap < taps; tap++)
-                gradient[c * taps + tap] = memory[tap * z.channels + c];
-    }
-    return largest;
 }

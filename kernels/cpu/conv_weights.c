@@ -213,6 +213,29 @@ static struct ampk_parts parts_of(const struct ampk_conv *conv, const char *part
     return (struct ampk_parts){first, (size_t)g->groups, step, 0};
 }
 
+/* Some filters of a tile whose sums lie tap after tap; their gradient begins at `gradient`. */
+static uint32_t finish_taps(struct ampk_context *ctx, const struct ampk_conv *conv,
+                            struct ampk_parts parts, int first, int count, float *memory,
+                            float *gradient)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    const struct gradient *g = &conv->gradient;
+    size_t taps = (size_t)s->kh * s->kw, channels = (size_t)s->c / g->slices_c;
+    parts.first += first * channels;
+    parts.stride = taps == 1 ? channels : g->filled * channels;
+    if (taps == 1)
+        return ctx->isa->rows.add_parts(gradient, (size_t)s->c, &parts, (size_t)count, channels);
+    uint32_t largest = 0;
+    for (int k = 0; k < count; k++, parts.first += channels, gradient += s->c * taps) {
+        uint32_t found = ctx->isa->rows.add_parts(memory, channels, &parts, taps, channels);
+        if (found > largest) largest = found;
+        for (size_t c = 0; c < channels; c++)
+            for (size_t tap = 0; tap < taps; tap++)
+                gradient[c * taps + tap] = memory[tap * channels + c];
+    }
+    return largest;
+}
+
 /* Some filters of a tile. memory: a lane's. */
 static uint32_t finish_filters(struct ampk_context *ctx, const struct ampk_conv *conv,
                                const char *partials, int tile, int first, int count, void *memory)
@@ -223,7 +246,7 @@ static uint32_t finish_filters(struct ampk_context *ctx, const struct ampk_conv 
     size_t before = (size_t)tile / g->slices_c * (s->k / g->slices_k) + first;
     float *at = g->kept + before * filter + tile % g->slices_c * run;
     struct ampk_parts parts = parts_of(conv, partials, tile);
-    if (conv->pairs) return ampk_pairs_finish(ctx, conv, &parts, first, count, memory, at);
+    if (g->filled) return finish_taps(ctx, conv, parts, first, count, memory, at);
     parts.first += first * run;
     parts.stride = run;
     return ctx->isa->rows.add_parts(at, filter, &parts, (size_t)count, run);

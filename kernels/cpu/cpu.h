@@ -146,10 +146,11 @@ struct ampk_winograd {
 enum {
     AMPK_PAIR_CHANNELS = 32, /* of a panel: x[pixels][32], pairs of BF16 */
     AMPK_PAIR_FILTERS = 8,   /* dy[pixels][8] */
+    AMPK_GRADIENT_CHANNELS = 16, /* of FP32, that divide those of x */
 };
 
-/* Some rows of pairs, all of one length. */
-struct ampk_pair_rows {
+/* Some rows of dy and x, all of one length: of pairs, or of FP32 values. */
+struct ampk_gradient_rows {
     size_t rows, pixels;
     size_t dy_row, x_row, x_step; /* words from row to row, and of x from pixel to pixel */
 };
@@ -166,7 +167,7 @@ struct ampk_pairs {
     void (*of_channels)(const struct ampk_pair_source *, size_t panel_step, uint32_t *panels);
     void (*of_filters)(const struct ampk_pair_source *, size_t panel_step, uint32_t *panels);
     /* out[8][channels] (+)= the sums over pixels of dy * x; channels: 16, or 32 and more. */
-    void (*multiply)(const struct ampk_pair_rows *, const uint32_t *dy, const uint32_t *x,
+    void (*multiply)(const struct ampk_gradient_rows *, const uint32_t *dy, const uint32_t *x,
                      size_t channels, float *out, size_t out_row, bool add);
 };
 
@@ -205,6 +206,10 @@ struct ampk_isa {
     const struct ampk_pairs *pairs; /* the same */
     /* product_avx512.c, the same. Returns the largest magnitude stored as BF16, as amax bits. */
     uint32_t (*product)(const struct ampk_product *);
+    /* gradient_fp32.c: out[filters][channels] (+)= the sums over pixels of dy[filters] *
+     * x[channels]. NULL where it was not measured to be faster than oneDNN. */
+    void (*gradient)(const struct ampk_gradient_rows *, const float *dy, size_t filters,
+                     const float *x, size_t channels, float *out, size_t out_row, bool add);
 };
 
 extern const struct ampk_isa ampk_isa_base;
@@ -214,6 +219,7 @@ extern __typeof__(*ampk_isa_base.put_lines) ampk_avx512_put_lines;
 extern const struct ampk_pairs ampk_avx512_pairs;
 extern __typeof__(*ampk_isa_base.product) ampk_avx512_product;
 extern const struct ampk_winograd ampk_cpu_winograd_avx2, ampk_cpu_winograd_avx512;
+extern __typeof__(*ampk_isa_base.gradient) ampk_cpu_gradient_avx2;
 #endif
 
 struct ampk_context {

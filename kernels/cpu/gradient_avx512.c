@@ -83,7 +83,7 @@ static void pair_filters(const struct ampk_pair_source *s, size_t panel_step, ui
 
 /* The sum of a run of rows starts at 0: short sums round less. */
 static inline __attribute__((always_inline)) void multiply(const int columns,
-                                                           const struct ampk_pair_rows *r,
+                                                           const struct ampk_gradient_rows *r,
                                                            const uint32_t *dy, const uint32_t *x,
                                                            float *out, size_t out_row, bool add)
 {
@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) void multiply(const int columns,
         }
 }
 
-static void multiply_pairs(const struct ampk_pair_rows *r, const uint32_t *dy, const uint32_t *x,
+static void multiply_pairs(const struct ampk_gradient_rows *r, const uint32_t *dy, const uint32_t *x,
                            size_t channels, float *out, size_t out_row, bool add)
 {
     if (channels > LANES)

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+enum { AHEAD = 8 };
+
 AMPK_INLINE ampk_vec to_compute(ampk_vec v, enum ampk_compute compute)
 {
     if (compute == AMPK_COMPUTE_FP16) return ampk_vec_round(v, AMPK_FP16);
@@ -35,11 +37,16 @@ AMPK_INLINE ampk_vec to_compute(ampk_vec v, enum ampk_compute compute)
 AMPK_INLINE void load(float *dst, const void *src, enum ampk_dtype t, size_t rows, size_t length,
                       size_t stride, enum ampk_compute compute)
 {
-    for (size_t r = 0; r < rows; r++)
+    const size_t bytes = ampk_dtype_bytes(t);
+    for (size_t r = 0; r < rows; r++) {
+        const char *ahead = (const char *)src + (r + AHEAD) * stride * bytes;
+        for (size_t i = 0; rows > 1 && i < length * bytes; i += 64)
+            __builtin_prefetch(ahead + i);
         for (size_t i = 0; i < length; i += AMPK_LANES) {
             ampk_vec v = ampk_vec_load(src, r * stride + i, t, length - i);
             ampk_vec_store(dst, r * length + i, AMPK_FP32, length - i, to_compute(v, compute));
         }
+    }
 }
 
 /* Every value of the storage type is a value of the compute type. */
@@ -191,5 +198,7 @@ const struct ampk_isa AMPK_ISA_TABLE = {
     .put_lines = ampk_avx512_put_lines,
     .pairs = &ampk_avx512_pairs,
     .product = ampk_avx512_product,
+#elif defined __AVX2__
+    .gradient = ampk_cpu_gradient_avx2,
 #endif
 };
