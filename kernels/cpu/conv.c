@@ -446,10 +446,10 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
                           char *memory, char *partial)
 {
     const struct gradient *g = &conv->gradient;
-    if (conv->pairs || conv->by_rows) {
+    if (conv->pairs || conv->fp32_gradient) {
         char *lane = memory + omp_get_thread_num() * conv->lane_bytes;
-        (conv->pairs ? ampk_pairs_task : ampk_rows_task)(ctx, conv, x, dy, task, lane,
-                                                         (float *)partial);
+        (conv->pairs ? ampk_pairs_task : ampk_gradient_task)(ctx, conv, x, dy, task, lane,
+                                                             (float *)partial);
         return;
     }
     size_t x_row = (size_t)ampk_conv_slice_channels(conv) / g->slices_c * x->w;

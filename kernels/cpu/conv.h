@@ -67,7 +67,7 @@ struct ampk_conv {
     const struct ampk_winograd *winograd; /* NULL: oneDNN */
     bool is_1x1;                          /* both passes by isa->product instead of oneDNN */
     const struct ampk_pairs *pairs;       /* of the weight gradient, instead of oneDNN, or NULL */
-    bool by_rows;                         /* the weight gradient by isa->gradient instead */
+    bool fp32_gradient;                   /* the weight gradient by isa->gradient instead */
     size_t lane_bytes;                    /* a thread's memory: operands and scratch memory */
 };
 
@@ -169,12 +169,13 @@ void ampk_pairs_task(struct ampk_context *, const struct ampk_conv *, const stru
 /* ---- conv_gradient.c ---- */
 
 /* Of a convolution that multiplies FP32. */
-bool ampk_rows_suit(const struct ampk_conv_shape *, const struct ampk_isa *);
-void ampk_rows_slice(const struct ampk_conv *, int *slices_k, int *slices_c);
+bool ampk_gradient_suits(const struct ampk_conv_shape *, const struct ampk_isa *);
+void ampk_gradient_slice(const struct ampk_conv *, int *slices_k, int *slices_c);
 /* As those of conv_pairs.c. */
-size_t ampk_rows_lane_bytes(const struct ampk_conv *);
-void ampk_rows_task(struct ampk_context *, const struct ampk_conv *, const struct ampk_tensor *x,
-                    const struct ampk_tensor *dy, int task, void *memory, float *sums);
+size_t ampk_gradient_lane_bytes(const struct ampk_conv *);
+void ampk_gradient_task(struct ampk_context *, const struct ampk_conv *,
+                        const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
+                        void *memory, float *sums);
 
 /* ---- conv_winograd.c ---- */
 

@@ -260,7 +260,7 @@ static void cut_gradient(struct ampk_conv *conv)
     int slice = conv->bf16 && !conv->pairs ? 2 * SLICE : SLICE;
     g->slices_k = slice_count(conv, s->k, slice);
     g->slices_c = conv->apart ? 1 : slice_count(conv, s->c, slice);
-    if (conv->by_rows) ampk_rows_slice(conv, &g->slices_k, &g->slices_c);
+    if (conv->fp32_gradient) ampk_gradient_slice(conv, &g->slices_k, &g->slices_c);
     int tiles = g->slices_k * g->slices_c;
     size_t filters = (size_t)conv->filters / g->slices_k;
     size_t channels = (size_t)ampk_conv_slice_channels(conv) / g->slices_c;
@@ -269,7 +269,7 @@ static void cut_gradient(struct ampk_conv *conv)
     size_t bytes = read * (x_row * s->h + y_row * conv->oh);
     g->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, tiles, bytes));
     int panel = conv->pairs ? AMPK_PAIR_FILTERS : 1;
-    if (conv->pairs || conv->by_rows) {
+    if (conv->pairs || conv->fp32_gradient) {
         group_units(s, g, conv->pairs ? 2 : 1);
         g->filled = divide_up((int)filters, panel) * panel;
         return;
@@ -285,7 +285,7 @@ static void create_own_gradient(struct ampk_conv *conv)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
-    size_t lane = conv->pairs ? ampk_pairs_lane_bytes(conv) : ampk_rows_lane_bytes(conv);
+    size_t lane = conv->pairs ? ampk_pairs_lane_bytes(conv) : ampk_gradient_lane_bytes(conv);
     if (lane > conv->lane_bytes) conv->lane_bytes = lane;
     g->partial_bytes = sizeof(float) * g->filled * (s->c / g->slices_c) * s->kh * s->kw;
 }
@@ -296,7 +296,7 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
     cut_gradient(conv);
-    if (conv->pairs || conv->by_rows) {
+    if (conv->pairs || conv->fp32_gradient) {
         create_own_gradient(conv);
         return true;
     }
@@ -396,7 +396,7 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, const struct a
                               .bf16 = bf16,
                               .winograd = winograd,
                               .pairs = bf16 ? ampk_pairs_for(s, isa) : NULL,
-                              .by_rows = !bf16 && !winograd && ampk_rows_suit(s, isa),
+                              .fp32_gradient = !bf16 && !winograd && ampk_gradient_suits(s, isa),
                               .is_1x1 = bf16 && ampk_1x1_suits(s, isa),
                               .filters = bf16 ? divide_up(s->k, BF16_BLOCK) * BF16_BLOCK : s->k,
                               .apart = s->groups > 1 && s->h == 1 && s->kh == 1 && s->pad == 0,

@@ -10,11 +10,12 @@ enum {
     FEWEST_PIXELS = 32, /* the sums are loaded and stored for each image */
     SLICE = 256,        /* filters or channels in a slice, if that divides them; of several taps: */
     SLICE_OF_TAPS = 64,
-    PANEL = 64, /* filters or channels, at most: so few that a panel's pixels do not lie far apart */
-    CHUNK_PIXELS = 64, /* multiplied at once, if rows are not longer */
+    FILTERS = 64, /* of a panel, at most: so few that its pixels do not lie far apart */
+    CHANNELS = 32,
+    CHUNK_PIXELS = 112, /* multiplied at once, if rows are not longer */
 };
 
-bool ampk_rows_suit(const struct ampk_conv_shape *s, const struct ampk_isa *isa)
+bool ampk_gradient_suits(const struct ampk_conv_shape *s, const struct ampk_isa *isa)
 {
     int pixels = ampk_conv_out(s, s->h, s->kh) * ampk_conv_out(s, s->w, s->kw);
     return isa->gradient && s->groups == 1 && s->c % AMPK_GRADIENT_CHANNELS == 0 &&
@@ -24,12 +25,12 @@ bool ampk_rows_suit(const struct ampk_conv_shape *s, const struct ampk_isa *isa)
 static int slice_count(const struct ampk_conv_shape *s, int all)
 {
     int slice = s->kh * s->kw == 1 ? SLICE : SLICE_OF_TAPS;
-    while (slice > PANEL && all % slice)
+    while (slice > SLICE_OF_TAPS && all % slice)
         slice /= 2;
     return all % slice ? 1 : all / slice;
 }
 
-void ampk_rows_slice(const struct ampk_conv *conv, int *slices_k, int *slices_c)
+void ampk_gradient_slice(const struct ampk_conv *conv, int *slices_k, int *slices_c)
 {
     *slices_k = slice_count(&conv->shape, conv->shape.k);
     *slices_c = slice_count(&conv->shape, conv->shape.c);
@@ -40,7 +41,7 @@ void ampk_rows_slice(const struct ampk_conv *conv, int *slices_k, int *slices_c)
 struct sizes {
     int channels, filters, panel; /* of a tile; of a panel of channels */
     int x_rows, x_wide, step;     /* pixels of x in a unit; from one that a tap reads to the next */
-    size_t x, dy;                 /* floats of a unit */
+    size_t x, dy;                 /* floats of a unit, of dy in one panel */
 };
 
 static bool is_point(const struct ampk_conv_shape *s)
@@ -55,18 +56,17 @@ static struct sizes sizes_of(const struct ampk_conv *conv)
     bool point = is_point(s);
     struct sizes z = {.channels = s->c / g->slices_c,
                       .filters = s->k / g->slices_k,
-                      .panel = PANEL,
+                      .panel = CHANNELS,
                       .x_rows = point ? g->bands.rows : g->bands.in_rows,
                       .x_wide = point ? conv->ow : s->w + 2 * s->pad,
                       .step = point ? 1 : s->stride};
-    while (z.channels % z.panel)
-        z.panel -= AMPK_GRADIENT_CHANNELS;
+    if (z.channels % z.panel) z.panel = AMPK_GRADIENT_CHANNELS;
     z.x = (size_t)z.channels * z.x_rows * z.x_wide;
-    z.dy = (size_t)z.filters * g->bands.rows * conv->ow;
+    z.dy = (size_t)ampk_smaller(z.filters, FILTERS) * g->bands.rows * conv->ow;
     return z;
 }
 
-size_t ampk_rows_lane_bytes(const struct ampk_conv *conv)
+size_t ampk_gradient_lane_bytes(const struct ampk_conv *conv)
 {
     struct sizes z = sizes_of(conv);
     return ampk_whole_lines(sizeof(float) * (z.x + z.dy));
@@ -74,9 +74,10 @@ size_t ampk_rows_lane_bytes(const struct ampk_conv *conv)
 
 /* A panel of x, of the pixels alone that a point reads. */
 static void take_points(struct ampk_context *ctx, const struct ampk_conv *conv,
-                        const struct operand *o, int stride, float *out)
+                        const struct operand *o, float *out)
 {
     const struct ampk_tensor *t = o->t;
+    int stride = conv->shape.stride;
     for (int i = 0; i < o->rows; i++, out += (size_t)conv->ow * o->channels) {
         size_t pixel = (size_t)(o->first + i) * stride * t->w;
         ctx->isa->rows.load(out, ampk_at(t, o->image, pixel * t->c + o->channel), t->dtype,
@@ -99,69 +100,72 @@ static void take_padded(struct ampk_context *ctx, const struct ampk_conv *conv, 
     }
 }
 
-/* ---- a task ---- */
-
-/* A panel of filters times one of channels: `rows` rows of dy. */
-static void multiply_panels(struct ampk_context *ctx, const struct ampk_conv *conv,
-                            const struct sizes *z, int rows, const float *dy, int filters,
-                            const float *x, float *sums, bool add)
+/* Panels of what some rows of dy read. */
+static void take_x(struct ampk_context *ctx, const struct ampk_conv *conv, const struct sizes *z,
+                   const struct ampk_tensor *x, const struct operand *dy, int channel, float *out)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    size_t x_row = (size_t)z->x_wide * z->panel, dy_row = (size_t)conv->ow * filters;
-    int chunk = ampk_larger(CHUNK_PIXELS / conv->ow, 1);
-    for (int i = 0; i < rows; i += chunk) {
-        struct ampk_gradient_rows r = {.rows = (size_t)ampk_smaller(chunk, rows - i),
-                                       .pixels = (size_t)conv->ow,
-                                       .dy_row = dy_row,
-                                       .x_row = z->step * x_row,
-                                       .x_step = (size_t)z->step * z->panel};
-        const float *from = x + i * z->step * x_row;
-        for (int tap = 0; tap < s->kh * s->kw; tap++)
-            ctx->isa->gradient(&r, dy + i * dy_row, (size_t)filters,
-                               from + tap / s->kw * x_row + tap % s->kw * z->panel,
-                               (size_t)z->panel, sums + (size_t)tap * z->filters * z->channels,
-                               (size_t)z->channels, add || i > 0);
+    struct operand o = {x, dy->image, dy->first, dy->rows, channel, z->panel, z->panel};
+    for (int c = 0; c < z->channels; c += z->panel, o.channel += z->panel) {
+        float *panel = out + (size_t)c * z->x_rows * z->x_wide;
+        if (is_point(s)) {
+            take_points(ctx, conv, &o, panel);
+            continue;
+        }
+        o.first = dy->first * s->stride - s->pad;
+        o.rows = z->x_rows;
+        take_padded(ctx, conv, o, panel);
     }
 }
 
-void ampk_rows_task(struct ampk_context *ctx, const struct ampk_conv *conv,
-                    const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
-                    void *memory, float *sums)
+/* ---- a task ---- */
+
+/* A panel of filters, of some rows of dy, times all of channels. */
+static void multiply_panel(struct ampk_context *ctx, const struct ampk_conv *conv,
+                           const struct sizes *z, const struct operand *o, const float *dy,
+                           const float *x, float *sums, bool add)
 {
     const struct ampk_conv_shape *s = &conv->shape;
+    size_t filters = (size_t)o->channels, panel = (size_t)z->panel, x_row = z->x_wide * panel;
+    size_t tap_sums = (size_t)z->filters * z->channels;
+    int chunk = ampk_larger(CHUNK_PIXELS / conv->ow, 1);
+    struct ampk_gradient_rows r = {.pixels = (size_t)conv->ow,
+                                   .dy_row = conv->ow * filters,
+                                   .x_row = z->step * x_row,
+                                   .x_step = z->step * panel};
+    for (int c = 0; c < z->channels; c += z->panel, x += z->x_rows * x_row)
+        for (int i = 0; i < o->rows; i += chunk) {
+            r.rows = (size_t)ampk_smaller(chunk, o->rows - i);
+            for (int tap = 0; tap < s->kh * s->kw; tap++) {
+                const float *from = x + i * r.x_row + tap / s->kw * x_row + tap % s->kw * panel;
+                ctx->isa->gradient(&r, dy + i * r.dy_row, filters, from, panel,
+                                   sums + tap * tap_sums + c, (size_t)z->channels, add || i > 0);
+            }
+        }
+}
+
+void ampk_gradient_task(struct ampk_context *ctx, const struct ampk_conv *conv,
+                        const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
+                        void *memory, float *sums)
+{
     const struct gradient *g = &conv->gradient;
     const struct bands *bands = &g->bands;
     struct sizes z = sizes_of(conv);
     int channel = task / g->groups % g->slices_c * z.channels;
     int filter = task / g->groups / g->slices_c * z.filters;
-    int begin = task % g->groups * g->units, units = s->n * bands->count;
+    int begin = task % g->groups * g->units, units = conv->shape.n * bands->count;
+    float *of_x = memory, *of_dy = of_x + z.x;
     for (int unit = begin; unit < ampk_smaller(begin + g->units, units); unit++) {
-        int first = unit % bands->count * bands->rows;
-        int rows = ampk_smaller(bands->rows, conv->oh - first);
-        float *of_x = memory, *of_dy = of_x + z.x;
-        size_t x_pixels = (size_t)z.x_rows * z.x_wide, dy_pixels = (size_t)rows * conv->ow;
-        struct operand o = {.t = x, .image = (size_t)unit / bands->count};
-        o.channels = o.padded = z.panel;
-        for (int c = 0; c < z.channels; c += z.panel) {
-            o.channel = channel + c;
-            o.first = is_point(s) ? first : first * s->stride - s->pad;
-            o.rows = is_point(s) ? rows : bands->in_rows;
-            if (is_point(s))
-                take_points(ctx, conv, &o, s->stride, of_x + c * x_pixels);
-            else
-                take_padded(ctx, conv, o, of_x + c * x_pixels);
-        }
-        o.t = dy;
-        o.first = first;
-        o.rows = rows;
-        for (int k = 0; k < z.filters; k += PANEL) {
+        struct operand o = {.t = dy, .image = (size_t)unit / bands->count};
+        o.first = unit % bands->count * bands->rows;
+        o.rows = ampk_smaller(bands->rows, conv->oh - o.first);
+        take_x(ctx, conv, &z, x, &o, channel, of_x);
+        for (int k = 0; k < z.filters; k += FILTERS) {
             o.channel = filter + k;
-            o.channels = o.padded = ampk_smaller(PANEL, z.filters - k);
-            ampk_conv_load_rows(ctx, conv, &o, of_dy + k * dy_pixels);
-            for (int c = 0; c < z.channels; c += z.panel)
-                multiply_panels(ctx, conv, &z, rows, of_dy + k * dy_pixels, o.channels,
-                                of_x + c * x_pixels, sums + (size_t)k * z.channels + c,
-                                unit > begin);
+            o.channels = o.padded = ampk_smaller(FILTERS, z.filters - k);
+            ampk_conv_load_rows(ctx, conv, &o, of_dy);
+            multiply_panel(ctx, conv, &z, &o, of_dy, of_x, sums + (size_t)k * z.channels,
+                           unit > begin);
         }
     }
 }

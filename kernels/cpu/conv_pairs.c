@@ -150,10 +150,10 @@ static void multiply(struct ampk_context *ctx, const struct ampk_conv *conv, con
     size_t x_panel = (size_t)conv->gradient.bands.in_rows * x_row;
     size_t dy_panel = (size_t)conv->gradient.bands.rows * ow * AMPK_PAIR_FILTERS;
     struct ampk_gradient_rows r = {.rows = (size_t)rows,
-                               .pixels = ow,
-                               .dy_row = ow * AMPK_PAIR_FILTERS,
-                               .x_row = s->stride * x_row,
-                               .x_step = (size_t)s->stride * AMPK_PAIR_CHANNELS};
+                                   .pixels = ow,
+                                   .dy_row = ow * AMPK_PAIR_FILTERS,
+                                   .x_row = s->stride * x_row,
+                                   .x_step = (size_t)s->stride * AMPK_PAIR_CHANNELS};
     if (s->stride == 1 && z->wide == ow) r.rows = 1, r.pixels = ow * rows;
     for (size_t c = 0; c < z->channels; c += AMPK_PAIR_CHANNELS)
         for (size_t k = 0; k < z->filters; k += AMPK_PAIR_FILTERS)

@@ -144,8 +144,8 @@ struct ampk_winograd {
 };
 
 enum {
-    AMPK_PAIR_CHANNELS = 32, /* of a panel: x[pixels][32], pairs of BF16 */
-    AMPK_PAIR_FILTERS = 8,   /* dy[pixels][8] */
+    AMPK_PAIR_CHANNELS = 32,     /* of a panel: x[pixels][32], pairs of BF16 */
+    AMPK_PAIR_FILTERS = 8,       /* dy[pixels][8] */
     AMPK_GRADIENT_CHANNELS = 16, /* of FP32, that divide those of x */
 };
 

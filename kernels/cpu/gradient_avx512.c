@@ -114,8 +114,8 @@ static inline __attribute__((always_inline)) void multiply(const int columns,
         }
 }
 
-static void multiply_pairs(const struct ampk_gradient_rows *r, const uint32_t *dy, const uint32_t *x,
-                           size_t channels, float *out, size_t out_row, bool add)
+static void multiply_pairs(const struct ampk_gradient_rows *r, const uint32_t *dy,
+                           const uint32_t *x, size_t channels, float *out, size_t out_row, bool add)
 {
     if (channels > LANES)
         multiply(2, r, dy, x, out, out_row, add);

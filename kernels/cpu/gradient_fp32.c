@@ -47,7 +47,7 @@ void AMPK_CPU(gradient)(const struct ampk_gradient_rows *r, const float *dy, siz
             float *at = out + first * out_row + c;
 #define BLOCK(n)                                                                                   \
     case n:                                                                                        \
-        multiply_block(n, r, dy + first, filters, x + c, at, out_row, add);                       \
+        multiply_block(n, r, dy + first, filters, x + c, at, out_row, add);                        \
         break;
             switch (count) {
                 BLOCK(1)

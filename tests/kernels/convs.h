@@ -84,29 +84,33 @@ static void tiled_shape(struct ampk_conv_shape *s)
                                   0};
 }
 
-/* Weight gradients of BF16 for which the CPU backend pairs bands of rows: strides, several pairs in
- * a task, an odd last unit, panels that are not filled. */
-static void paired_shape(struct ampk_conv_shape *s)
+/* Weight gradients that the CPU backend computes itself: of BF16, where it pairs bands of rows, and
+ * of FP32. Strides, several units in a task, an odd last one, slices, panels that are not filled.
+ */
+static void own_gradient_shape(struct ampk_conv_shape *s)
 {
-    int taps = RANDOM_OF(1, 3), stride = taps == 1 ? 1 : random_int(1, 3);
+    bool point = random_bool();
+    int stride = random_int(1, point ? 2 : 3), least = point ? 6 : 11;
     *s = (struct ampk_conv_shape){random_int(1, 3),
                                   RANDOM_OF(16, 48, 80),
-                                  stride * random_int(11, 15),
-                                  stride * random_int(13, 17),
-                                  taps == 1 ? 255 : RANDOM_OF(7, 16, 40),
-                                  taps,
-                                  taps,
+                                  stride * random_int(least, least + 4),
+                                  stride * random_int(least + 2, least + 6),
+                                  point ? 255 : RANDOM_OF(7, 16, 40),
+                                  point ? 1 : 3,
+                                  point ? 1 : 3,
                                   stride,
-                                  taps == 1 ? 0 : random_int(0, 2),
+                                  point ? RANDOM_OF(0, 0, 1) : random_int(0, 2),
                                   1,
-                                  AMPK_COMPUTE_BF16,
+                                  RANDOM_OF(AMPK_COMPUTE_BF16, s->compute),
                                   0,
                                   0,
                                   0};
+    if (test_random() % 4 == 0) *(random_bool() ? &s->c : &s->k) = 128, s->n = 1; /* slices */
 }
 
-/* 1x1 convolutions of BF16 that the CPU backend multiplies itself: blocks of all numbers of pixels,
- * a last panel without a second, several slices and bands, filters that are padded. */
+/* 1x1 convolutions that the CPU backend multiplies itself, or their weight gradient: blocks of all
+ * numbers of pixels, a last panel without a second, several slices and bands, filters that are
+ * padded. */
 static void product_shape(struct ampk_conv_shape *s)
 {
     int wide = RANDOM_OF(0, 0, 1, 2);
@@ -120,7 +124,7 @@ static void product_shape(struct ampk_conv_shape *s)
                                   1,
                                   0,
                                   1,
-                                  AMPK_COMPUTE_BF16,
+                                  RANDOM_OF(AMPK_COMPUTE_BF16, s->compute),
                                   0,
                                   0,
                                   0};
@@ -142,7 +146,7 @@ static struct ampk_conv_shape choose_shape(bool may_be_forward_only)
     else if (s.compute == AMPK_COMPUTE_BF16 && test_random() % 8 == 0) /* of a padded head */
         s = (struct ampk_conv_shape){1, 512, 3, 3, 255, 1, 1, 1, 0, 1, s.compute, 0, 0, 0};
     if (test_random() % 12 == 0) tiled_shape(&s);
-    if (test_random() % 12 == 0) paired_shape(&s);
+    if (test_random() % 12 == 0) own_gradient_shape(&s);
     if (test_random() % 12 == 0) product_shape(&s);
     s.forward_only = may_be_forward_only && random_bool();
     s.transposed = test_random() % 3 == 0;
