@@ -1,6 +1,7 @@
 /* A convolution of the CPU backend. conv_create.c cuts its work and makes it, conv.c runs its
  * passes, conv_weights.c takes its weights in and gives its weight gradient out; conv_winograd.c
- * does the first two where oneDNN does not multiply, conv_pairs.c the weight gradient of BF16.
+ * does the first two where oneDNN does not multiply, conv_pairs.c the weight gradient of BF16,
+ * conv_gradient.c that of FP32.
  * conv_1x1.c knows the 1x1 convolutions of BF16 whose passes are not oneDNN's. */
 #ifndef AMPK_CPU_CONV_H
 #define AMPK_CPU_CONV_H
@@ -43,7 +44,7 @@ struct gradient {
     int slices_k, slices_c;
     int units, groups; /* units in a task, groups of so many; of pairs: two at a time */
     int chunk;         /* units that Winograd multiplies at once; oneDNN all of a task */
-    int filled;        /* filters of a tile in sums that lie tap after tap; 0: others */
+    int filled;        /* filters of a tile, filled up to whole panels; 0: not a kernel of ours */
     struct ampk_dnnl_plan *plan;
     struct ampk_dnnl_weights **partial; /* [tiles][groups] */
     size_t partial_bytes; /* of a task: oneDNN's, Winograd's float [filters][channels][taps], or
@@ -67,7 +68,7 @@ struct ampk_conv {
     const struct ampk_winograd *winograd; /* NULL: oneDNN */
     bool is_1x1;                          /* both passes by isa->product instead of oneDNN */
     const struct ampk_pairs *pairs;       /* of the weight gradient, instead of oneDNN, or NULL */
-    bool fp32_gradient;                   /* the weight gradient by isa->gradient instead */
+    bool fp32_gradient;                   /* the same by isa->gradient */
     size_t lane_bytes;                    /* a thread's memory: operands and scratch memory */
 };
 
@@ -163,13 +164,15 @@ bool ampk_has_amx_bf16(void);
 const struct ampk_pairs *ampk_pairs_for(const struct ampk_conv_shape *, const struct ampk_isa *);
 /* Bytes of a thread's memory. */
 size_t ampk_pairs_lane_bytes(const struct ampk_conv *);
-/* sums: that part. */
+/* sums: the task's part of the gradient. */
 void ampk_pairs_task(struct ampk_context *, const struct ampk_conv *, const struct ampk_tensor *x,
                      const struct ampk_tensor *dy, int task, void *memory, float *sums);
+
 /* ---- conv_gradient.c ---- */
 
-/* Of a convolution that multiplies FP32. */
+/* Of a convolution that multiplies FP32: whether its weight gradient is not oneDNN's. */
 bool ampk_gradient_suits(const struct ampk_conv_shape *, const struct ampk_isa *);
+/* In how many slices of filters and of channels. */
 void ampk_gradient_slice(const struct ampk_conv *, int *slices_k, int *slices_c);
 /* As those of conv_pairs.c. */
 size_t ampk_gradient_lane_bytes(const struct ampk_conv *);

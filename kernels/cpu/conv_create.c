@@ -12,8 +12,9 @@
  * each reads and writes channels of its own.
  *
  * The weight gradient is sliced both ways, into tiles of filters times channels, so that a tile
- * stays in the cache too. A task takes several units in one call, or of BF16 two at a time
- * (conv_pairs.c); conv_weights.c then adds the partial gradients of a tile in order.
+ * stays in the cache too. A task takes several units in one call, or one after the other
+ * (conv_gradient.c), or two (conv_pairs.c); conv_weights.c then adds the partial gradients of a
+ * tile in order.
  *
  * Work memory, which all convolutions share, has room for the packed weights of a pass, for points
  * that its slices share (conv_winograd.c) and for the partial gradients, so that a training's
@@ -234,8 +235,8 @@ static bool create_passes(struct ampk_context *ctx, struct ampk_conv *conv, char
             create_pass(ctx, conv, &conv->to_x, &to_x, err, err_size));
 }
 
-/* Where no units are multiplied in one call. Padding is part of the operand. at_once: units, of
- * which the last group may have fewer. */
+/* For kernels of our own, whose tasks take units one after the other, or two by two: `at_once`. The
+ * last group may have fewer. Padding is part of the operand. */
 static void group_units(const struct ampk_conv_shape *s, struct gradient *g, int at_once)
 {
     struct bands *b = &g->bands;
@@ -258,9 +259,12 @@ static void cut_gradient(struct ampk_conv *conv)
     struct gradient *g = &conv->gradient;
     /* oneDNN transposes both operands of a tile of BF16, so larger ones are faster. */
     int slice = conv->bf16 && !conv->pairs ? 2 * SLICE : SLICE;
-    g->slices_k = slice_count(conv, s->k, slice);
-    g->slices_c = conv->apart ? 1 : slice_count(conv, s->c, slice);
-    if (conv->fp32_gradient) ampk_gradient_slice(conv, &g->slices_k, &g->slices_c);
+    if (conv->fp32_gradient) {
+        ampk_gradient_slice(conv, &g->slices_k, &g->slices_c);
+    } else {
+        g->slices_k = slice_count(conv, s->k, slice);
+        g->slices_c = conv->apart ? 1 : slice_count(conv, s->c, slice);
+    }
     int tiles = g->slices_k * g->slices_c;
     size_t filters = (size_t)conv->filters / g->slices_k;
     size_t channels = (size_t)ampk_conv_slice_channels(conv) / g->slices_c;
@@ -268,10 +272,10 @@ static void cut_gradient(struct ampk_conv *conv)
     size_t read = conv->pairs ? sizeof(uint32_t) : ampk_operand_bytes(conv);
     size_t bytes = read * (x_row * s->h + y_row * conv->oh);
     g->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, tiles, bytes));
-    int panel = conv->pairs ? AMPK_PAIR_FILTERS : 1;
     if (conv->pairs || conv->fp32_gradient) {
+        int panel = conv->pairs ? AMPK_PAIR_FILTERS : 1;
         group_units(s, g, conv->pairs ? 2 : 1);
-        g->filled = divide_up((int)filters, panel) * panel;
+        g->filled = divide_up(s->k / g->slices_k, panel) * panel;
         return;
     }
     size_t unit_bytes = read * (x_row * g->bands.in_rows + y_row * g->bands.rows);

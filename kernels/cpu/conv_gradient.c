@@ -1,17 +1,17 @@
 /* The weight gradient of a convolution in FP32 by gradient_fp32.c, where winograd.c does not have
- * it. Tasks are as conv_create.c has them, but for this: a task takes one unit after the other, in
- * panels of filters and of channels that stay in the first-level cache, x with its padding on all
- * sides. Sums lie tap after tap. */
+ * it. Tasks are as conv_create.c has them, but for this: a task takes one unit after the other. x
+ * gets its padding on all sides. Both operands are cast into panels of some channels or filters,
+ * which the first-level cache holds while they are multiplied. Sums lie tap after tap. */
 #include "conv.h"
 
 #include <string.h>
 
 enum {
-    FEWEST_PIXELS = 32, /* the sums are loaded and stored for each image */
-    SLICE = 256,        /* filters or channels in a slice, if that divides them; of several taps: */
-    SLICE_OF_TAPS = 64,
-    FILTERS = 64, /* of a panel, at most: so few that its pixels do not lie far apart */
-    CHANNELS = 32,
+    FEWEST_PIXELS = 32, /* of an image: the sums are loaded and stored for each */
+    SLICE = 256,        /* filters or channels in a slice, if that divides them */
+    SLICE_OF_TAPS = 64, /* the same of a convolution of several taps */
+    FILTERS = 64,       /* in a panel at most: so few that its pixels do not lie far apart */
+    CHANNELS = 32,      /* in a panel, if that divides those of a slice */
     CHUNK_PIXELS = 112, /* multiplied at once, if rows are not longer */
 };
 
@@ -38,12 +38,16 @@ void ampk_gradient_slice(const struct ampk_conv *conv, int *slices_k, int *slice
 
 /* ---- a unit's operands ---- */
 
+/* Of a tile, and of a unit of it. */
 struct sizes {
-    int channels, filters, panel; /* of a tile; of a panel of channels */
-    int x_rows, x_wide, step;     /* pixels of x in a unit; from one that a tap reads to the next */
-    size_t x, dy;                 /* floats of a unit, of dy in one panel */
+    int channels, filters;
+    int panel;          /* channels in a panel */
+    int x_rows, x_wide; /* pixels of x, with the padding */
+    int step;           /* pixels of x from one result to the next */
+    size_t x, dy;       /* floats, of dy in one panel */
 };
 
+/* A tap reads no other pixel than its own: those between are left out of x. */
 static bool is_point(const struct ampk_conv_shape *s)
 {
     return s->kh == 1 && s->kw == 1 && s->pad == 0;

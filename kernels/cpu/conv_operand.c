@@ -13,8 +13,9 @@ void ampk_conv_load_rows(struct ampk_context *ctx, const struct ampk_conv *conv,
     size_t above = (size_t)(begin - o->first), inside = (size_t)(end - begin);
     size_t below = (size_t)(o->first + o->rows - end);
     char *to = (char *)dst + above * row;
-    const void *from = ampk_at(t, o->image, (size_t)begin * t->w * t->c + o->channel);
     memset(dst, 0, above * row);
+    const void *from =
+        inside ? ampk_at(t, o->image, (size_t)begin * t->w * t->c + o->channel) : NULL;
     if (inside && conv->bf16)
         ctx->isa->rows.load_bf16((uint16_t *)to, (size_t)o->padded, from, t->dtype, inside * t->w,
                                  (size_t)o->channels, (size_t)t->c);

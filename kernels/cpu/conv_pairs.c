@@ -1,7 +1,7 @@
 /* The weight gradient of a convolution of BF16 by gradient_avx512.c. Tasks are as conv_create.c has
  * them, but for this: a task takes units two by two, the first of each beside the second, and it
- * reads them where they lie if they are stored as BF16. Sums are FP32, of a tap after the other;
- * the gradient that the convolution keeps is laid out as weights are. */
+ * reads them where they lie if they are stored as BF16. Sums are FP32, of a tap after the other.
+ */
 #include "conv.h"
 
 #ifdef __x86_64__

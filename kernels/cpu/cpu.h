@@ -146,7 +146,7 @@ struct ampk_winograd {
 enum {
     AMPK_PAIR_CHANNELS = 32,     /* of a panel: x[pixels][32], pairs of BF16 */
     AMPK_PAIR_FILTERS = 8,       /* dy[pixels][8] */
-    AMPK_GRADIENT_CHANNELS = 16, /* of FP32, that divide those of x */
+    AMPK_GRADIENT_CHANNELS = 16, /* of FP32: those of x are a multiple */
 };
 
 /* Some rows of dy and x, all of one length: of pairs, or of FP32 values. */
@@ -206,8 +206,9 @@ struct ampk_isa {
     const struct ampk_pairs *pairs; /* the same */
     /* product_avx512.c, the same. Returns the largest magnitude stored as BF16, as amax bits. */
     uint32_t (*product)(const struct ampk_product *);
-    /* gradient_fp32.c: out[filters][channels] (+)= the sums over pixels of dy[filters] *
-     * x[channels]. NULL where it was not measured to be faster than oneDNN. */
+    /* gradient_fp32.c: out[filters][channels] (+)= the sums over pixels of dy[pixels][filters] *
+     * x[pixels][channels], of channels that are a multiple of AMPK_GRADIENT_CHANNELS. NULL where it
+     * was not measured to be faster than oneDNN. */
     void (*gradient)(const struct ampk_gradient_rows *, const float *dy, size_t filters,
                      const float *x, size_t channels, float *out, size_t out_row, bool add);
 };

@@ -5,8 +5,8 @@
 
 enum { FILTERS = 6, COLUMNS = 2 * AMPK_LANES };
 
-/* out[filters][COLUMNS] (+)= the sums over pixels of dy * x; of dy and out there are `dy_step` and
- * `out_row` values from one to the next. */
+/* out[filters][COLUMNS] (+)= the sums over pixels of dy * x, which start at 0: short sums round
+ * less. `dy_step`: values from one pixel of dy to the next, `out_row`: from one filter of out. */
 AMPK_INLINE void multiply_block(const int filters, const struct ampk_gradient_rows *r,
                                 const float *dy, size_t dy_step, const float *x, float *out,
                                 size_t out_row, bool add)
@@ -14,10 +14,7 @@ AMPK_INLINE void multiply_block(const int filters, const struct ampk_gradient_ro
     ampk_vec sum[FILTERS][2];
 #pragma GCC unroll 8
     for (int f = 0; f < filters; f++)
-        for (int i = 0; i < 2; i++)
-            sum[f][i] =
-                add ? ampk_vec_load(out + f * out_row, i * AMPK_LANES, AMPK_FP32, AMPK_LANES)
-                    : ampk_vec_set(0);
+        sum[f][0] = sum[f][1] = ampk_vec_set(0);
     for (size_t row = 0; row < r->rows; row++) {
         const float *a = dy + row * r->dy_row, *b = x + row * r->x_row;
         for (size_t p = 0; p < r->pixels; p++, a += dy_step, b += r->x_step) {
@@ -33,8 +30,11 @@ AMPK_INLINE void multiply_block(const int filters, const struct ampk_gradient_ro
     }
 #pragma GCC unroll 8
     for (int f = 0; f < filters; f++)
-        for (int i = 0; i < 2; i++)
-            ampk_vec_store(out + f * out_row, i * AMPK_LANES, AMPK_FP32, AMPK_LANES, sum[f][i]);
+        for (int i = 0; i < 2; i++) {
+            float *at = out + f * out_row + i * AMPK_LANES;
+            if (add) sum[f][i] = sum[f][i] + ampk_vec_load(at, 0, AMPK_FP32, AMPK_LANES);
+            ampk_vec_store(at, 0, AMPK_FP32, AMPK_LANES, sum[f][i]);
+        }
 }
 
 void AMPK_CPU(gradient)(const struct ampk_gradient_rows *r, const float *dy, size_t filters,

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-enum { AHEAD = 8 };
-
 AMPK_INLINE ampk_vec to_compute(ampk_vec v, enum ampk_compute compute)
 {
     if (compute == AMPK_COMPUTE_FP16) return ampk_vec_round(v, AMPK_FP16);
@@ -34,14 +32,18 @@ AMPK_INLINE ampk_vec to_compute(ampk_vec v, enum ampk_compute compute)
         }                                                                                          \
     } while (0)
 
+/* Some channels of each pixel: the processor does not foresee where the next begin. As measured
+ * with AVX2. */
+enum { PREFETCHES = AMPK_LANES == 8, AHEAD_BYTES = 1024, LINE = 64 };
+
 AMPK_INLINE void load(float *dst, const void *src, enum ampk_dtype t, size_t rows, size_t length,
                       size_t stride, enum ampk_compute compute)
 {
-    const size_t bytes = ampk_dtype_bytes(t);
+    const size_t row_bytes = length * ampk_dtype_bytes(t), step = stride * ampk_dtype_bytes(t);
+    const size_t ahead = AHEAD_BYTES / row_bytes + 1;
     for (size_t r = 0; r < rows; r++) {
-        const char *ahead = (const char *)src + (r + AHEAD) * stride * bytes;
-        for (size_t i = 0; rows > 1 && i < length * bytes; i += 64)
-            __builtin_prefetch(ahead + i);
+        for (size_t i = 0; PREFETCHES && r + ahead < rows && i < row_bytes; i += LINE)
+            __builtin_prefetch((const char *)src + (r + ahead) * step + i);
         for (size_t i = 0; i < length; i += AMPK_LANES) {
             ampk_vec v = ampk_vec_load(src, r * stride + i, t, length - i);
             ampk_vec_store(dst, r * length + i, AMPK_FP32, length - i, to_compute(v, compute));

@@ -105,7 +105,7 @@ def check_figures(program, folder, path):
     repeated, *once = (other["activation_bytes_mixed"] for other in others)
     assert repeated > 1.05 * plan["activation_bytes_mixed"] and once == 2 * [plan["activation_bytes_mixed"]], plans
     stock, mixed = (plan["activation_bytes_%s" % kind] for kind in ("fp32", "mixed"))
-    row = "%.0f MiB | | %.0f MiB | %.2fx |" % (stock / 2 ** 20, mixed / 2 ** 20, mixed / stock)
+    row = "%.0f MiB | %.0f MiB | %.2fx |" % (stock / 2 ** 20, mixed / 2 ** 20, mixed / stock)
     text = (Path(__file__).resolve().parents[2] / "docs/results.md").read_text()
     assert text.count(row) == 1, "`amp plan` says %s" % row
 

@@ -300,6 +300,28 @@ AMP_TEST(conv_backward_of_many_weights)
     CONFORMANCE_BACKEND.context_destroy(context);
 }
 
+/* What the CPU backend's own weight gradients do with large layers alone: several units in a task,
+ * several chunks of rows, rows longer than a chunk, slices of 1x1 convolutions. */
+static void long_gradients_case(struct rig *r)
+{
+    static const int sizes[][7] = {{17, 16, 9, 40, 7, 3, 1},
+                                   {1, 16, 12, 120, 8, 5, 1},
+                                   {1, 512, 6, 40, 512, 1, 1},
+                                   {1, 32, 48, 60, 20, 3, 2},
+                                   {2, 48, 41, 22, 17, 1, 2}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int *s = sizes[i];
+        compare_backward(r, (struct ampk_conv_shape){s[0], s[1], s[2], s[3], s[4], s[5], s[5], s[6],
+                                                     s[5] / 2, 1, AMPK_COMPUTE_FP16, false, false,
+                                                     false});
+    }
+}
+
+AMP_TEST(conv_backward_of_long_gradients)
+{
+    run_cases(long_gradients_case, 1);
+}
+
 /* ---- operands: rounded to the compute type, to nearest even ---- */
 
 /* The next number with `bits` fraction bits above v = (1 + i/2^bits) * 2^e, v itself, and what lies

@@ -85,8 +85,7 @@ static void tiled_shape(struct ampk_conv_shape *s)
 }
 
 /* Weight gradients that the CPU backend computes itself: of BF16, where it pairs bands of rows, and
- * of FP32. Strides, several units in a task, an odd last one, slices, panels that are not filled.
- */
+ * of FP32. Strides, an odd last unit, slices, panels that are not filled. */
 static void own_gradient_shape(struct ampk_conv_shape *s)
 {
     bool point = random_bool();
