@@ -4,7 +4,8 @@
  * 1x1 convolutions of BF16 are product_avx512.c's, which stores BF16 itself.
  * Of 3 x 3 taps winograd.c computes what is multiplied in FP32, and from some size of the image on
  * also what would be multiplied in BF16: with a quarter of the products FP32 is faster then. Other
- * weight gradients are conv_pairs.c's, of BF16, and conv_gradient.c's, of FP32 with AVX2.
+ * weight gradients, where it suits, are conv_pairs.c's (BF16) and conv_gradient.c's (FP32 with
+ * AVX2).
  *
  * A pass runs tasks (conv_create.c): each casts its operands, multiplies (of Winograd, slices may
  * share operands), and the result is rounded to storage on its way out, together with batch-norm's

@@ -44,7 +44,7 @@ struct gradient {
     int slices_k, slices_c;
     int units, groups; /* units in a task, groups of so many; of pairs: two at a time */
     int chunk;         /* units that Winograd multiplies at once; oneDNN all of a task */
-    int filled;        /* filters of a tile, filled up to whole panels; 0: not a kernel of ours */
+    int filled;        /* filters of a tile in whole panels, where sums lie tap after tap; else 0 */
     struct ampk_dnnl_plan *plan;
     struct ampk_dnnl_weights **partial; /* [tiles][groups] */
     size_t partial_bytes; /* of a task: oneDNN's, Winograd's float [filters][channels][taps], or
@@ -68,7 +68,7 @@ struct ampk_conv {
     const struct ampk_winograd *winograd; /* NULL: oneDNN */
     bool is_1x1;                          /* both passes by isa->product instead of oneDNN */
     const struct ampk_pairs *pairs;       /* of the weight gradient, instead of oneDNN, or NULL */
-    bool fp32_gradient;                   /* the same by isa->gradient */
+    bool fp32_gradient;                   /* the same by isa->gradient instead */
     size_t lane_bytes;                    /* a thread's memory: operands and scratch memory */
 };
 

@@ -1,15 +1,15 @@
 /* The weight gradient of a convolution in FP32 by gradient_fp32.c, where winograd.c does not have
- * it. Tasks are as conv_create.c has them, but for this: a task takes one unit after the other. x
- * gets its padding on all sides. Both operands are cast into panels of some channels or filters,
- * which the first-level cache holds while they are multiplied. Sums lie tap after tap. */
+ * it. A task takes one unit after the other, x with its padding on all sides. Both operands are
+ * cast into panels of some channels or filters, of which some rows at a time are multiplied. Sums
+ * lie tap after tap. */
 #include "conv.h"
 
 #include <string.h>
 
 enum {
-    FEWEST_PIXELS = 32, /* of an image: the sums are loaded and stored for each */
-    SLICE = 256,        /* filters or channels in a slice, if that divides them */
-    SLICE_OF_TAPS = 64, /* the same of a convolution of several taps */
+    FEWEST_PIXELS = 32, /* of an image of dy: the sums are loaded and stored for each */
+    SLICE = 256,        /* filters or channels in a slice, halved until it divides them; else all */
+    SLICE_OF_TAPS = 64, /* the same of a convolution of several taps, and the least */
     FILTERS = 64,       /* in a panel at most: so few that its pixels do not lie far apart */
     CHANNELS = 32,      /* in a panel, if that divides those of a slice */
     CHUNK_PIXELS = 112, /* multiplied at once, if rows are not longer */
@@ -44,10 +44,10 @@ struct sizes {
     int panel;          /* channels in a panel */
     int x_rows, x_wide; /* pixels of x, with the padding */
     int step;           /* pixels of x from one result to the next */
-    size_t x, dy;       /* floats, of dy in one panel */
+    size_t x, dy;       /* floats of x in all panels, of dy in one */
 };
 
-/* A tap reads no other pixel than its own: those between are left out of x. */
+/* 1x1 without padding: pixels that the stride skips are left out of x. */
 static bool is_point(const struct ampk_conv_shape *s)
 {
     return s->kh == 1 && s->kw == 1 && s->pad == 0;

@@ -32,9 +32,9 @@ AMPK_INLINE ampk_vec to_compute(ampk_vec v, enum ampk_compute compute)
         }                                                                                          \
     } while (0)
 
-/* Of each pixel some channels are read, and the processor does not foresee where the next begin. So
- * many rows ahead at most: if they lie a power of two apart, more would push each other out of the
- * first-level cache. As measured with AVX2. */
+/* Rows may lie far apart, so that the processor does not foresee the next. Prefetched are those 8
+ * ahead, fewer where 8 take more than 2 KiB: if they lie a power of two apart, more would push each
+ * other out of the first-level cache. As measured with AVX2. */
 enum { PREFETCHES = AMPK_LANES == 8, AHEAD = 8, AHEAD_BYTES = 2048, LINE = 64 };
 
 AMPK_INLINE void load(float *dst, const void *src, enum ampk_dtype t, size_t rows, size_t length,
