@@ -235,8 +235,8 @@ static bool create_passes(struct ampk_context *ctx, struct ampk_conv *conv, char
             create_pass(ctx, conv, &conv->to_x, &to_x, err, err_size));
 }
 
-/* For kernels of our own, whose tasks take units one after the other, or two by two: `at_once`. The
- * last group may have fewer. Padding is part of the operand. */
+/* Groups units for a kernel of our own, which takes one or two together: at_once. The last group
+ * may have fewer. Padding is part of the operand. */
 static void group_units(const struct ampk_conv_shape *s, struct gradient *g, int at_once)
 {
     struct bands *b = &g->bands;
@@ -257,11 +257,11 @@ static void cut_gradient(struct ampk_conv *conv)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
-    /* oneDNN transposes both operands of a tile of BF16, so larger ones are faster. */
-    int slice = conv->bf16 && !conv->pairs ? 2 * SLICE : SLICE;
     if (conv->fp32_gradient) {
         ampk_gradient_slice(conv, &g->slices_k, &g->slices_c);
     } else {
+        /* oneDNN transposes both operands of a tile of BF16, so larger ones are faster. */
+        int slice = conv->bf16 && !conv->pairs ? 2 * SLICE : SLICE;
         g->slices_k = slice_count(conv, s->k, slice);
         g->slices_c = conv->apart ? 1 : slice_count(conv, s->c, slice);
     }

@@ -8,8 +8,8 @@
 
 enum {
     FEWEST_PIXELS = 32, /* of an image of dy: the sums are loaded and stored for each */
-    SLICE = 256,        /* filters or channels in a slice, halved until it divides them; else all */
-    SLICE_OF_TAPS = 64, /* the same of a convolution of several taps, and the least */
+    SLICE = 256,        /* filters or channels in a slice of a 1x1 convolution, or half of it, or */
+    SLICE_OF_TAPS = 64, /* as of one with several taps; all, if none divides them */
     FILTERS = 64,       /* in a panel at most: so few that its pixels do not lie far apart */
     CHANNELS = 32,      /* in a panel, if that divides those of a slice */
     CHUNK_PIXELS = 112, /* multiplied at once, if rows are not longer */
@@ -76,7 +76,7 @@ size_t ampk_gradient_lane_bytes(const struct ampk_conv *conv)
     return ampk_whole_lines(sizeof(float) * (z.x + z.dy));
 }
 
-/* A panel of x, of the pixels alone that a point reads. */
+/* Takes a panel of x: the pixels that a point reads, and no others. */
 static void take_points(struct ampk_context *ctx, const struct ampk_conv *conv,
                         const struct operand *o, float *out)
 {
@@ -90,7 +90,7 @@ static void take_points(struct ampk_context *ctx, const struct ampk_conv *conv,
     }
 }
 
-/* The same with `pad` pixels of 0 on both sides. */
+/* Takes a panel of x: whole rows, with `pad` pixels of 0 on both sides. */
 static void take_padded(struct ampk_context *ctx, const struct ampk_conv *conv, struct operand o,
                         float *out)
 {
@@ -104,7 +104,7 @@ static void take_padded(struct ampk_context *ctx, const struct ampk_conv *conv, 
     }
 }
 
-/* Panels of what some rows of dy read. */
+/* Takes all panels of the rows of x that some rows of dy read. */
 static void take_x(struct ampk_context *ctx, const struct ampk_conv *conv, const struct sizes *z,
                    const struct ampk_tensor *x, const struct operand *dy, int channel, float *out)
 {
@@ -124,7 +124,7 @@ static void take_x(struct ampk_context *ctx, const struct ampk_conv *conv, const
 
 /* ---- a task ---- */
 
-/* A panel of filters, of some rows of dy, times all of channels. */
+/* Multiplies a panel of dy with all panels of x. */
 static void multiply_panel(struct ampk_context *ctx, const struct ampk_conv *conv,
                            const struct sizes *z, const struct operand *o, const float *dy,
                            const float *x, float *sums, bool add)

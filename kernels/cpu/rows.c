@@ -32,16 +32,16 @@ AMPK_INLINE ampk_vec to_compute(ampk_vec v, enum ampk_compute compute)
         }                                                                                          \
     } while (0)
 
-/* Rows may lie far apart, so that the processor does not foresee the next. Prefetched are those 8
- * ahead, fewer where 8 take more than 2 KiB: if they lie a power of two apart, more would push each
- * other out of the first-level cache. As measured with AVX2. */
+/* Rows may lie so far apart that the processor does not foresee the next, so each is prefetched 8
+ * rows ahead, or fewer where 8 rows are more than 2 KiB: rows a power of two apart push each other
+ * out of the first-level cache. Measured with AVX2 alone. */
 enum { PREFETCHES = AMPK_LANES == 8, AHEAD = 8, AHEAD_BYTES = 2048, LINE = 64 };
 
 AMPK_INLINE void load(float *dst, const void *src, enum ampk_dtype t, size_t rows, size_t length,
                       size_t stride, enum ampk_compute compute)
 {
     const size_t row_bytes = length * ampk_dtype_bytes(t), step = stride * ampk_dtype_bytes(t);
-    const size_t ahead = row_bytes * AHEAD < AHEAD_BYTES ? AHEAD : AHEAD_BYTES / row_bytes + 1;
+    const size_t ahead = row_bytes * AHEAD <= AHEAD_BYTES ? AHEAD : AHEAD_BYTES / row_bytes + 1;
     for (size_t r = 0; r < rows; r++) {
         for (size_t i = 0; PREFETCHES && r + ahead < rows && i < row_bytes; i += LINE)
             __builtin_prefetch((const char *)src + (r + ahead) * step + i);
