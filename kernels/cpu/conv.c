@@ -195,13 +195,22 @@ struct winograd_run {
     const struct pass *pass;
     const struct ampk_tensor *from, *to;
     const struct finish *finish;
+    const float *weights;
 };
 
-/* Points of some units, the first of them at the front. */
+/* Points of some units, the first of them at the front: [channels / depth][36][tiles][depth]. */
 struct points {
     float *at;
     int first;
+    size_t depth;
     size_t most; /* tiles */
+};
+
+/* Points of weights in a thread's memory. */
+struct weight_points {
+    float *at;
+    int has;          /* which: of a slice and of some channels; -1: none yet */
+    uint32_t largest; /* magnitude of all weights so far */
 };
 
 /* Tiles of units [first, end). */
@@ -213,9 +222,11 @@ static size_t tiles_between(const struct winograd_run *run, int first, int end)
 }
 
 static float *points_of(const struct winograd_run *run, const struct points *points, int unit,
-                        size_t channels)
+                        int channel)
 {
-    return points->at + channels * tiles_between(run, points->first, unit);
+    size_t depth = points->depth, before = (size_t)channel / depth;
+    return points->at + before * ampk_winograd_tile_points(points->most, depth) +
+           depth * tiles_between(run, points->first, unit) + channel % depth;
 }
 
 /* Takes the points of some channels of a unit. rows: memory for its rows. */
@@ -227,27 +238,41 @@ static void take_points(const struct winograd_run *run, int unit, int channel, i
     int first = unit % bands->count * bands->in_step - bands->in_offset;
     struct operand o = {
         run->from, (size_t)unit / bands->count, first, bands->in_rows, channel, channels, channels};
-    size_t read = (size_t)run->pass->read;
     ampk_conv_load_rows(run->ctx, run->conv, &o, rows);
-    run->conv->winograd->take_input(&band, rows, (size_t)channels,
-                                    points_of(run, x, unit, read) + channel, read, x->most);
+    run->conv->winograd->take_input(&band, rows, (size_t)channels, points_of(run, x, unit, channel),
+                                    x->depth, x->most);
+}
+
+/* Makes sure of the points of a slice's weights for `depth` channels. */
+static void need_weights(const struct winograd_run *run, int slice, int channel,
+                         struct weight_points *weights)
+{
+    int wanted = slice * run->pass->read + channel;
+    if (weights->has == wanted) return;
+    weights->has = wanted;
+    uint32_t found = ampk_winograd_take_weights(run->ctx, run->conv, run->pass, run->weights, slice,
+                                                channel, weights->at);
+    if (found > weights->largest) weights->largest = found;
 }
 
 /* Units [first, end) of a slice. rows: memory for those of the result. */
 static uint32_t multiply_points(const struct winograd_run *run, int first, int end, int slice,
-                                const struct points *x, const float *weights,
+                                const struct points *x, struct weight_points *weights,
                                 const struct points *y, float *rows)
 {
     const struct ampk_winograd *winograd = run->conv->winograd;
     const struct pass *pass = run->pass;
-    size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
+    size_t written = y->depth;
     uint32_t largest = 0;
-    winograd->multiply(tiles_between(run, first, end), read, points_of(run, x, first, read),
-                       x->most, weights, written, y->at, y->most);
+    for (int c = 0; c < pass->read; c += pass->depth) {
+        need_weights(run, slice, c, weights);
+        winograd->multiply(tiles_between(run, first, end), x->depth, points_of(run, x, first, c),
+                           x->most, weights->at, written, y->at, y->most, c > 0);
+    }
     for (int unit = first; unit < end; unit++) {
         struct ampk_winograd_band band = ampk_winograd_band(&run->conv->shape, &pass->bands, unit);
         struct ampk_region region = unit_region(pass, run->to, unit, slice);
-        winograd->give_output(&band, points_of(run, y, unit, written), written, y->most, rows);
+        winograd->give_output(&band, points_of(run, y, unit, 0), written, y->most, rows);
         region.channels /= pass->parts;
         for (int i = 0; i < pass->parts; i++) {
             uint32_t found =
@@ -259,24 +284,27 @@ static uint32_t multiply_points(const struct winograd_run *run, int first, int e
     return largest;
 }
 
-/* A task: units [first, end) of a slice, whose weights' points are there already. turn: the points
- * of what is read, or NULL: the task takes them. */
+/* A task: units [first, end) of a slice. turn: the points of what is read, or NULL: the task takes
+ * them. */
 static uint32_t winograd_task(const struct winograd_run *run, int first, int end, int slice,
-                              const struct points *turn, const struct lane *lane)
+                              const struct points *turn, struct weight_points *weights,
+                              const struct lane *lane)
 {
     const struct pass *pass = run->pass;
     size_t most = ampk_winograd_most_tiles(&run->conv->shape, &pass->bands, pass->at_once);
-    float *weights = lane->scratch, *y = weights + ampk_winograd_points(pass);
-    float *x = y + ampk_winograd_tile_points(most, (size_t)pass->written / pass->slices);
-    float *read = pass->to_x ? lane->y : lane->x, *written = pass->to_x ? lane->x : lane->y;
+    size_t written = (size_t)pass->written / pass->slices;
+    float *y = weights->at + ampk_winograd_points(pass);
+    float *x = y + ampk_winograd_tile_points(most, written);
+    float *in_rows = pass->to_x ? lane->y : lane->x, *out_rows = pass->to_x ? lane->x : lane->y;
     uint32_t largest = 0;
     for (int unit = first; unit < end; unit += pass->at_once) {
         int next = ampk_smaller(unit + pass->at_once, end);
-        struct points of_x = {x, unit, most}, of_y = {y, unit, most};
+        struct points of_x = {x, unit, (size_t)pass->depth, most};
+        struct points of_y = {y, unit, written, most};
         for (int i = unit; i < next && !turn; i++)
-            take_points(run, i, 0, pass->read, read, &of_x);
+            take_points(run, i, 0, pass->read, in_rows, &of_x);
         uint32_t found =
-            multiply_points(run, unit, next, slice, turn ? turn : &of_x, weights, &of_y, written);
+            multiply_points(run, unit, next, slice, turn ? turn : &of_x, weights, &of_y, out_rows);
         if (found > largest) largest = found;
     }
     return largest;
@@ -286,10 +314,10 @@ static uint32_t winograd_task(const struct winograd_run *run, int first, int end
 static void take_turn(const struct winograd_run *run, int end, const struct lane *lane,
                       const struct points *x)
 {
-    int read = run->pass->read, channels = MOST_TAKEN;
-    while (read % channels)
+    int channels = MOST_TAKEN;
+    while (run->pass->depth % channels)
         channels /= 2;
-    int parts = read / channels;
+    int parts = run->pass->read / channels;
 #pragma omp for schedule(dynamic)
     for (int i = 0; i < (end - x->first) * parts; i++)
         take_points(run, x->first + i / parts, i % parts * channels, channels,
@@ -297,37 +325,34 @@ static void take_turn(const struct winograd_run *run, int end, const struct lane
 }
 
 /* memory: the threads'; points: for a turn. */
-static uint32_t run_winograd(const struct winograd_run *run, const char *weights, char *memory,
-                             float *points)
+static uint32_t run_winograd(const struct winograd_run *run, char *memory, float *points,
+                             uint32_t *weights_amax)
 {
     const struct ampk_conv *conv = run->conv;
     const struct pass *pass = run->pass;
-    size_t read = (size_t)pass->read, written = (size_t)pass->written / pass->slices;
     int units = conv->shape.n * pass->bands.count, turn = pass->turn ? pass->turn : units;
     size_t most = ampk_winograd_most_tiles(&conv->shape, &pass->bands, turn);
-    uint32_t largest = 0;
-#pragma omp parallel num_threads(run->ctx->threads) reduction(max : largest)
+    uint32_t largest = 0, of_weights = 0;
+#pragma omp parallel num_threads(run->ctx->threads) reduction(max : largest, of_weights)
     {
         struct lane lane = pass_lane(conv, pass, run->from, run->to, memory);
-        int has = -1; /* the slice whose weights' points are in this thread's memory */
+        struct weight_points weights = {lane.scratch, -1, 0};
         for (int begin = 0; begin < units; begin += turn) {
             int end = ampk_smaller(begin + turn, units);
             int groups = (end - begin + pass->units - 1) / pass->units;
-            struct points x = {points, begin, most};
+            struct points x = {points, begin, (size_t)pass->depth, most};
             if (pass->turn) take_turn(run, end, &lane, &x);
 #pragma omp for schedule(dynamic)
             for (int task = 0; task < groups * pass->slices; task++) {
                 int slice = task / groups, first = begin + task % groups * pass->units;
-                const char *packed = weights + slice * pass->slice_bytes;
-                if (slice != has)
-                    conv->winograd->to_points((const float *)packed, read, written, lane.scratch);
-                has = slice;
                 uint32_t found = winograd_task(run, first, ampk_smaller(first + pass->units, end),
-                                               slice, pass->turn ? &x : NULL, &lane);
+                                               slice, pass->turn ? &x : NULL, &weights, &lane);
                 if (found > largest) largest = found;
             }
         }
+        of_weights = weights.largest;
     }
+    ampk_amax_raise(weights_amax, of_weights);
     return largest;
 }
 
@@ -340,8 +365,10 @@ static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const
     const char *weights =
         ampk_conv_take_weights(ctx, conv, pass, points + ampk_winograd_turn_bytes(conv, pass));
     if (!conv->winograd) return run_units(ctx, conv, pass, from, to, finish, weights, memory);
-    struct winograd_run run = {ctx, conv, pass, from, to, finish};
-    return run_winograd(&run, weights, memory, (float *)points);
+    struct winograd_run run = {ctx, conv, pass, from, to, finish, (const float *)weights};
+    uint32_t largest = run_winograd(&run, memory, (float *)points, conv->masters_amax);
+    conv->masters_amax = NULL;
+    return largest;
 }
 
 /* ---- forward ---- */

@@ -31,6 +31,7 @@ struct pass {
      * which are stored one after the other; units in a turn, for which the points of what they read
      * are taken first, once for all slices. 0: every task takes its own. */
     int units, at_once, parts, turn;
+    int depth;                        /* channels that Winograd multiplies at once */
     struct ampk_dnnl_plan *plan;      /* one unit, one slice; NULL: not oneDNN's */
     struct ampk_dnnl_weights **slice; /* oneDNN's packed weights of each; NULL: not oneDNN's */
     size_t slice_bytes;               /* of the packed weights of each */
@@ -186,7 +187,7 @@ void ampk_gradient_task(struct ampk_context *, const struct ampk_conv *,
 bool ampk_winograd_suits(const struct ampk_conv_shape *, bool bf16);
 /* Cuts and creates both passes and the gradient, as far as the shape wants them. */
 void ampk_winograd_create(struct ampk_conv *, int threads);
-/* Floats: the points of a slice's weights. */
+/* Floats: the points of a slice's weights, of `depth` channels. */
 size_t ampk_winograd_points(const struct pass *);
 /* Tiles of the units before this one, of all images. */
 size_t ampk_winograd_tiles_before(const struct ampk_conv_shape *, const struct bands *, int unit);
@@ -200,10 +201,11 @@ size_t ampk_winograd_turn_bytes(const struct ampk_conv *, const struct pass *);
 size_t ampk_winograd_sums(const struct ampk_conv *);
 struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, const struct bands *,
                                              int unit);
-/* Puts the rounded masters into the panels of both passes; NULL: not into those. Returns their
- * largest magnitude. */
-uint32_t ampk_winograd_pack(struct ampk_context *, const struct ampk_conv *, float *to_y,
-                            float *to_x);
+/* Takes the points of a slice of the weights, rounded, of `depth` channels that are read. Returns
+ * the largest magnitude before that. */
+uint32_t ampk_winograd_take_weights(struct ampk_context *, const struct ampk_conv *,
+                                    const struct pass *, const float *weights, int slice,
+                                    int channel, float *points);
 
 /* ---- conv_weights.c ---- */
 

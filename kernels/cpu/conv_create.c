@@ -424,7 +424,8 @@ size_t ampk_conv_work_bytes(const struct ampk_conv_shape *s, const struct ampk_i
     struct ampk_conv conv = describe(s, isa, bf16);
     size_t weights = ampk_cpu_conv_padded_weights(&conv);
     size_t copy = conv.bf16 || conv.winograd ? 0 : weights * sizeof(float);
-    size_t packed = conv.packs_anew ? weights * ampk_operand_bytes(&conv) + copy : copy;
+    bool packs = conv.packs_anew && !conv.winograd;
+    size_t packed = packs ? weights * ampk_operand_bytes(&conv) + copy : copy;
     size_t gradient = s->forward_only ? 0 : weights * sizeof(float);
     return packed > gradient ? packed : gradient;
 }

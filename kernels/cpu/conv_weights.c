@@ -113,29 +113,36 @@ static uint32_t pack_lines(struct ampk_context *ctx, const struct ampk_conv *con
     return largest;
 }
 
+/* Rounded, in order. */
+static uint32_t round_weights(struct ampk_context *ctx, const struct ampk_conv *conv, float *out)
+{
+    size_t count = ampk_conv_weight_count(&conv->shape), pieces = ampk_pieces(count);
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(ctx->threads) reduction(max : largest)
+    for (size_t i = 0; i < pieces; i++) {
+        size_t first = i * AMPK_PIECE;
+        uint32_t found = ctx->isa->rows.round(out + first, conv->masters + first,
+                                              ampk_piece(count, first), conv->shape.compute);
+        if (found > largest) largest = found;
+    }
+    return largest;
+}
+
 /* By oneDNN, into any layout. */
 static uint32_t reorder_weights(struct ampk_context *ctx, const struct ampk_conv *conv,
                                 const struct packed *out, char *memory)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    size_t count = ampk_conv_weight_count(s), pieces = ampk_pieces(count);
-    size_t padded = ampk_cpu_conv_padded_weights(conv);
+    size_t count = ampk_conv_weight_count(s), padded = ampk_cpu_conv_padded_weights(conv);
     const struct pass *to_y = &conv->to_y, *to_x = &conv->to_x;
     size_t filters = padded / to_y->slices; /* one pass slices by k, the other by c or by groups */
     size_t channels =
         conv->apart ? padded / to_x->slices : (size_t)s->c / to_x->slices * s->kh * s->kw;
     float *rounded = (float *)memory;
     memset(rounded + count, 0, (padded - count) * sizeof *rounded);
-    uint32_t largest = 0;
+    uint32_t largest = round_weights(ctx, conv, rounded);
 #pragma omp parallel num_threads(ctx->threads)
     {
-#pragma omp for reduction(max : largest)
-        for (size_t i = 0; i < pieces; i++) {
-            size_t first = i * AMPK_PIECE, size = ampk_piece(count, first);
-            uint32_t found =
-                ctx->isa->rows.round(rounded + first, conv->masters + first, size, s->compute);
-            if (found > largest) largest = found;
-        }
 #pragma omp for schedule(dynamic) nowait
         for (int i = 0; i < (to_y->plan && out->to_y ? to_y->slices : 0); i++)
             ampk_dnnl_weights_pack(to_y->plan, rounded + i * filters, to_y->slice[i]);
@@ -146,13 +153,21 @@ static uint32_t reorder_weights(struct ampk_context *ctx, const struct ampk_conv
     return largest;
 }
 
+/* Winograd's weights stay in order: */
+static uint32_t round_copies(struct ampk_context *ctx, const struct ampk_conv *conv,
+                             const struct packed *out)
+{
+    uint32_t largest = out->to_y ? round_weights(ctx, conv, (float *)out->to_y) : 0;
+    return out->to_x ? round_weights(ctx, conv, (float *)out->to_x) : largest;
+}
+
 static void pack(struct ampk_context *ctx, struct ampk_conv *conv, struct packed out, char *memory)
 {
     uint32_t largest;
     place_slices(&conv->to_y, out.to_y);
     place_slices(&conv->to_x, out.to_x);
     if (conv->winograd)
-        largest = ampk_winograd_pack(ctx, conv, (float *)out.to_y, (float *)out.to_x);
+        largest = round_copies(ctx, conv, &out);
     else if (has_lines(conv))
         largest = pack_lines(ctx, conv, &out, memory);
     else
@@ -177,14 +192,16 @@ void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_w
 size_t ampk_conv_pass_memory(const struct ampk_context *ctx, const struct ampk_conv *conv,
                              const struct pass *pass)
 {
+    if (conv->winograd) return ampk_winograd_turn_bytes(conv, pass);
     size_t packed = ampk_conv_packed_bytes(pass) + ampk_conv_packing_memory(ctx, conv);
-    return ampk_winograd_turn_bytes(conv, pass) + (conv->packs_anew ? packed : 0);
+    return conv->packs_anew ? packed : 0;
 }
 
 const char *ampk_conv_take_weights(struct ampk_context *ctx, struct ampk_conv *conv,
                                    const struct pass *pass, char *memory)
 {
     if (!conv->packs_anew) return pass->weights;
+    if (conv->winograd) return (const char *)conv->masters;
     struct packed out = {pass->to_x ? NULL : memory, pass->to_x ? memory : NULL};
     pack(ctx, conv, out, memory + ampk_conv_packed_bytes(pass));
     return memory;

@@ -20,8 +20,10 @@ enum {
     TASKS = 16,              /* wanted, for the threads to share */
     THREAD_TASKS = 4,        /* enough for each thread */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
-    FEWEST_TILES = 16,       /* in an image: fewer do not pay for the points of the weights */
-    FEWEST_BF16_TILES = 25,  /* the same where BF16 could be multiplied instead */
+    DEPTH = 64,
+    PACKED_CHANNELS = 8,    /* whose points are taken at once */
+    FEWEST_TILES = 16,      /* in an image: fewer do not pay for the points of the weights */
+    FEWEST_BF16_TILES = 25, /* the same where BF16 could be multiplied instead */
 };
 
 /* Channels of a slice, which divide `all`, where so many fit. */
@@ -137,7 +139,9 @@ size_t ampk_winograd_turn_bytes(const struct ampk_conv *conv, const struct pass 
 {
     if (!pass->turn) return 0;
     size_t tiles = ampk_winograd_most_tiles(&conv->shape, &pass->bands, pass->turn);
-    return ampk_whole_lines(ampk_winograd_tile_points(tiles, (size_t)pass->read) * sizeof(float));
+    size_t parts = (size_t)pass->read / pass->depth;
+    return ampk_whole_lines(parts * ampk_winograd_tile_points(tiles, (size_t)pass->depth) *
+                            sizeof(float));
 }
 
 /* Batch-norm's sums depend on how many channels are stored at once, so the number of threads has no
@@ -163,6 +167,8 @@ static void cut_pass(const struct ampk_conv *conv, int threads, struct pass *pas
     pass->units = ampk_smaller(ampk_larger(at_least, units * pass->slices / tasks), units);
     int at_once = shares ? units_with(MULTIPLIED_TILES, s, &pass->bands) : 1;
     pass->at_once = ampk_smaller(pass->units, at_once);
+    pass->depth = pass->read;
+    if (pass->turn && pass->units == pass->at_once) pass->depth = ampk_smaller(pass->read, DEPTH);
 }
 
 /* Halves slices of filters and channels until there are so many tasks of `groups`. */
@@ -203,7 +209,7 @@ static void cut_gradient(const struct ampk_conv *conv, int threads, struct gradi
 size_t ampk_winograd_points(const struct pass *pass)
 {
     size_t slice = (size_t)pass->written / pass->slices;
-    return AMPK_WINOGRAD_POINTS * (slice * pass->read + AMPK_WINOGRAD_GAP);
+    return AMPK_WINOGRAD_POINTS * (slice * pass->depth + AMPK_WINOGRAD_GAP);
 }
 
 /* Floats of a task's memory beside its operands. */
@@ -272,30 +278,40 @@ void ampk_winograd_create(struct ampk_conv *conv, int threads)
 
 /* ---- weights ---- */
 
-/* Filters are the lanes for y, channels for x. A panel is rounded while it is in the cache. */
-uint32_t ampk_winograd_pack(struct ampk_context *ctx, const struct ampk_conv *conv, float *to_y,
-                            float *to_x)
+static void prefetch(const float *rows, size_t count, size_t step, size_t length)
 {
-    const struct ampk_conv_shape *s = &conv->shape;
-    size_t filter = (size_t)s->c * TAPS;
-    int of_y = to_y ? s->k / AMPK_WINOGRAD_PANEL : 0, of_x = to_x ? s->c / AMPK_WINOGRAD_PANEL : 0;
+    for (size_t r = 0; r < count; r++)
+        for (size_t i = 0; i < length; i += 16)
+            __builtin_prefetch(rows + r * step + i);
+}
+
+/* In panels of the channels that the pass writes, of some that it reads: these stay in the
+ * first-level cache. */
+uint32_t ampk_winograd_take_weights(struct ampk_context *ctx, const struct ampk_conv *conv,
+                                    const struct pass *pass, const float *weights, int slice,
+                                    int channel, float *points)
+{
+    size_t filter = (size_t)conv->shape.c * TAPS;
+    size_t lane = pass->to_x ? TAPS : filter, step = pass->to_x ? filter : TAPS;
+    size_t depth = (size_t)pass->depth, written = (size_t)pass->written / pass->slices;
+    float panel[PACKED_CHANNELS * TAPS * AMPK_WINOGRAD_PANEL];
     uint32_t largest = 0;
-#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
-    for (int i = 0; i < of_y + of_x; i++) {
-        bool turned = i >= of_y;
-        size_t lane = turned ? TAPS : filter, channel = turned ? filter : TAPS;
-        size_t channels = (size_t)(turned ? s->k : s->c);
-        size_t first = (size_t)(turned ? i - of_y : i) * AMPK_WINOGRAD_PANEL;
-        size_t values = channels * TAPS;
-        float *panel = (turned ? to_x : to_y) + first * values;
-        const float *from = conv->masters + first * lane;
-        /* Filters are read from memory in order, and then from the cache. */
-        uint32_t found = turned ? 0 : ctx->isa->rows.amax(from, AMPK_WINOGRAD_PANEL * values);
-        conv->winograd->pack(from, lane, channel, channels, turned, panel);
-        uint32_t rounded =
-            ctx->isa->rows.round(panel, panel, AMPK_WINOGRAD_PANEL * values, s->compute);
-        if (turned) found = rounded;
-        if (found > largest) largest = found;
-    }
+    weights += slice * written * lane + channel * step;
+    for (size_t i = 0; i < written; i += AMPK_WINOGRAD_PANEL)
+        for (size_t c = 0; c < depth; c += PACKED_CHANNELS) {
+            const float *block = weights + i * lane + c * step,
+                        *next = block + PACKED_CHANNELS * step;
+            if (pass->to_x)
+                prefetch(next, PACKED_CHANNELS, filter, AMPK_WINOGRAD_PANEL * TAPS);
+            else
+                prefetch(next, AMPK_WINOGRAD_PANEL, filter, PACKED_CHANNELS * TAPS);
+            conv->winograd->pack(block, lane, step, PACKED_CHANNELS, panel);
+            uint32_t found = ctx->isa->rows.round(panel, panel, sizeof panel / sizeof *panel,
+                                                  conv->shape.compute);
+            if (found > largest) largest = found;
+            conv->winograd->to_points(panel, PACKED_CHANNELS, pass->to_x,
+                                      points + i * depth + c * AMPK_WINOGRAD_PANEL,
+                                      written * depth);
+        }
     return largest;
 }

@@ -113,21 +113,23 @@ struct ampk_winograd {
      * measured to be faster. */
     bool shares;
     /* panel[channels][9][PANEL] from weights of 9 taps: of one lane and of one channel to the
-     * next there are steps. turned: the taps in the opposite order, as from y to x. */
+     * next there are steps, one of which is 9. */
     void (*pack)(const float *weights, size_t lane_step, size_t channel_step, size_t channels,
-                 bool turned, float *panel);
-    /* points[36][written / PANEL][channels][PANEL] of all panels, 36 * (written * channels + GAP)
-     * floats */
-    void (*to_points)(const float *panels, size_t channels, size_t written, float *points);
+                 float *panel);
+    /* points[36][channels][PANEL], between one point's first and the next's count + GAP floats.
+     * turned: of the taps in the opposite order, as from y to x. */
+    void (*to_points)(const float *panel, size_t channels, bool turned, float *points,
+                      size_t count);
     /* The points of in[4*rows + 2][w][channels], whose first row is the one above the band, tile
      * after tile, from one to the next `stride` floats. Of `most` tiles there is room for:
      * 36 * (most * stride + GAP) floats. */
     void (*take_input)(const struct ampk_winograd_band *, const float *in, size_t channels,
                        float *points, size_t stride, size_t most);
-    /* y[36][tiles][written] = x[36][tiles][channels] * weights; room as above, for so many tiles.
+    /* y[36][tiles][written] (+)= x[36][tiles][channels] * weights; room as above, for so many
+     * tiles.
      */
     void (*multiply)(size_t tiles, size_t channels, const float *x, size_t x_most,
-                     const float *weights, size_t written, float *y, size_t y_most);
+                     const float *weights, size_t written, float *y, size_t y_most, bool add);
     /* out[4*rows][w][written] from the points of a band */
     void (*give_output)(const struct ampk_winograd_band *, const float *points, size_t written,
                         size_t most, float *out);

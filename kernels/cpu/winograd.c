@@ -15,6 +15,7 @@
 
 enum {
     POINTS = AMPK_WINOGRAD_POINTS,
+    TAPS = 9,
     PANEL = AMPK_WINOGRAD_PANEL,
     ROWS = AMPK_LANES == 16 ? 8 : 6, /* of a block that stays in registers */
     COLUMNS = 2 * AMPK_LANES,
@@ -50,10 +51,10 @@ AMPK_INLINE void multiply_block(const int rows, size_t depth, const float *a, si
     }
 }
 
-/* out[rows][COLUMNS] = a[rows][depth] * b[depth][COLUMNS], of any number of rows: in blocks that
+/* out[rows][COLUMNS] (+)= a[rows][depth] * b[depth][COLUMNS], of any number of rows: in blocks that
  * differ by one at most, since a block of few rows waits for its sums. */
 static void multiply_rows(size_t rows, size_t depth, const float *a, const float *b, size_t b_step,
-                          float *out, size_t out_row)
+                          float *out, size_t out_row, bool add)
 {
     size_t blocks = (rows + ROWS - 1) / ROWS;
     for (size_t i = 0; i < blocks; i++) {
@@ -63,7 +64,7 @@ static void multiply_rows(size_t rows, size_t depth, const float *a, const float
 #define BLOCK(rows)                                                                                \
     case rows:                                                                                     \
         multiply_block(rows < ROWS ? rows : ROWS, depth, from, depth, 1, b, b_step, to, out_row,   \
-                       false);                                                                     \
+                       add);                                                                       \
         break;
         switch (count) {
             BLOCK(1)
@@ -300,29 +301,31 @@ static void give_output(const struct ampk_winograd_band *b, const float *points,
 /* ---- the operations ---- */
 
 static void pack(const float *weights, size_t lane_step, size_t channel_step, size_t channels,
-                 bool turned, float *panel)
+                 float *panel)
 {
-    for (size_t c = 0; c < channels; c++, weights += channel_step, panel += 9 * PANEL)
-        for (int lane = 0; lane < PANEL; lane++)
-            for (int tap = 0; tap < 9; tap++)
-                panel[(turned ? 8 - tap : tap) * PANEL + lane] = weights[lane * lane_step + tap];
+    bool in_order = channel_step == TAPS;
+    size_t columns = in_order ? channels * TAPS : TAPS;
+    for (size_t c = 0; c < channels; c += columns / TAPS)
+        ampk_turn(weights + c * channel_step, AMPK_FP32, lane_step, PANEL, columns,
+                  panel + c * TAPS * PANEL, AMPK_FP32, PANEL);
 }
 
-static void to_points(const float *panels, size_t channels, size_t written, float *points)
+static void to_points(const float *panel, size_t channels, bool turned, float *points, size_t count)
 {
-    size_t rows = written / PANEL * channels; /* of all panels, one after the other */
-    size_t step = point_step(rows * PANEL);
-    for (size_t r = 0; r < rows; r++)
+    size_t step = point_step(count);
+    for (size_t c = 0; c < channels; c++, panel += TAPS * PANEL, points += PANEL)
         for (int i = 0; i < PANEL; i += AMPK_LANES) {
-            ampk_vec in[9], out[POINTS];
-            load_points(in, 9, panels + r * 9 * PANEL + i, PANEL);
+            ampk_vec in[TAPS], out[POINTS];
+            for (int tap = 0; tap < TAPS; tap++)
+                in[tap] = ampk_vec_load(panel + (turned ? TAPS - 1 - tap : tap) * PANEL + i, 0,
+                                        AMPK_FP32, AMPK_LANES);
             weights_tile(in, out);
-            store_points(points + r * PANEL + i, step, out, POINTS);
+            store_points(points + i, step, out, POINTS);
         }
 }
 
 static void multiply(size_t tiles, size_t channels, const float *x, size_t x_most,
-                     const float *weights, size_t written, float *y, size_t y_most)
+                     const float *weights, size_t written, float *y, size_t y_most, bool add)
 {
     size_t w_step = point_step(channels * written), x_step = point_step(x_most * channels);
     size_t y_step = point_step(y_most * written);
@@ -330,7 +333,7 @@ static void multiply(size_t tiles, size_t channels, const float *x, size_t x_mos
         for (size_t j = 0; j < written; j += COLUMNS)
             multiply_rows(tiles, channels, x + p * x_step,
                           weights + p * w_step + j / PANEL * PANEL * channels + j % PANEL, PANEL,
-                          y + p * y_step + j, written);
+                          y + p * y_step + j, written, add);
 }
 
 /* The gradient at some filters from their points, in vectors of filters: transposed in between. */
