@@ -443,67 +443,96 @@ static void multiply_units(struct ampk_context *ctx, const struct ampk_conv *con
     ampk_dnnl_execute(g->plan, first.x, g->partial[task], first.y, lane.scratch);
 }
 
-/* A chunk after the other. */
-static void multiply_tiles(struct ampk_context *ctx, const struct ampk_conv *conv,
-                           const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
-                           const struct lane *lane, float *gradient)
+/* A chunk after the other. Returns the largest magnitude of the gradient. */
+static uint32_t multiply_tiles(struct ampk_context *ctx, const struct ampk_conv *conv,
+                               const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
+                               const struct lane *lane, float *gradient, size_t filter)
 {
     const struct gradient *g = &conv->gradient;
-    size_t channels = (size_t)conv->shape.c / g->slices_c, filled = 0;
-    size_t filters = (size_t)conv->shape.k / g->slices_k;
-    size_t most = ampk_winograd_most_tiles(&conv->shape, &g->bands, g->chunk);
-    float *sums = lane->scratch, *points = sums + ampk_winograd_sums(conv);
-    bool add = false;
+    struct ampk_winograd_gradient w = {
+        .most = ampk_winograd_most_tiles(&conv->shape, &g->bands, g->chunk),
+        .channels = (size_t)conv->shape.c / g->slices_c,
+        .filters = (size_t)conv->shape.k / g->slices_k,
+        .sums = lane->scratch,
+        .at_once = g->chunk == g->units,
+        .filter = filter};
+    float *points = w.sums + ampk_winograd_sums(conv);
+    uint32_t largest = 0;
+    w.points = points;
     for (int i = 0; i < g->units; i++) {
         int unit = task % g->groups * g->units + i;
         struct ampk_winograd_band band = ampk_winograd_band(&conv->shape, &g->bands, unit);
         take_unit(ctx, conv, x, dy, task, unit, lane, false);
-        conv->winograd->take_tiles(&band, lane->x, channels, lane->y, filters, filled, most,
+        conv->winograd->take_tiles(&band, lane->x, w.channels, lane->y, w.filters, w.tiles, w.most,
                                    points);
-        filled += (size_t)band.rows * band.columns;
-        if (i + 1 < g->units && (i + 1) % g->chunk) continue;
-        conv->winograd->add_gradient(filled, channels, filters, most, points, sums, add);
-        add = true;
-        filled = 0;
+        w.tiles += (size_t)band.rows * band.columns;
+        bool last = i + 1 == g->units;
+        if (!last && (i + 1) % g->chunk) continue;
+        w.gradient = last ? gradient : NULL;
+        largest = conv->winograd->add_gradient(&w);
+        w.add = true;
+        w.tiles = 0;
     }
-    conv->winograd->take_gradient(sums, channels, filters, gradient);
+    return largest;
+}
+
+/* Winograd's, right into the gradient that is kept if a task has all units. */
+static uint32_t winograd_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
+                                  const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                                  int task, char *memory, float *partial)
+{
+    const struct gradient *g = &conv->gradient;
+    size_t taps = (size_t)conv->shape.kh * conv->shape.kw;
+    size_t channels = (size_t)conv->shape.c / g->slices_c, filter = (size_t)conv->shape.c * taps;
+    size_t filters = (size_t)conv->shape.k / g->slices_k;
+    struct lane lane = lane_at(memory, conv, sizeof(float) * channels * x->w * g->bands.in_rows,
+                               sizeof(float) * filters * dy->w * g->bands.rows);
+    if (g->groups > 1)
+        return multiply_tiles(ctx, conv, x, dy, task, &lane, partial, channels * taps);
+    float *kept =
+        g->kept + task / g->slices_c * filters * filter + task % g->slices_c * channels * taps;
+    return multiply_tiles(ctx, conv, x, dy, task, &lane, kept, filter);
 }
 
 static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
                           const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
-                          char *memory, char *partial)
+                          char *memory, float *partial)
 {
     const struct gradient *g = &conv->gradient;
     if (conv->pairs || conv->fp32_gradient) {
         char *lane = memory + omp_get_thread_num() * conv->lane_bytes;
-        (conv->pairs ? ampk_pairs_task : ampk_gradient_task)(ctx, conv, x, dy, task, lane,
-                                                             (float *)partial);
+        (conv->pairs ? ampk_pairs_task : ampk_gradient_task)(ctx, conv, x, dy, task, lane, partial);
         return;
     }
     size_t x_row = (size_t)ampk_conv_slice_channels(conv) / g->slices_c * x->w;
     size_t y_row = (size_t)conv->filters / g->slices_k * dy->w;
-    size_t x_bytes = ampk_operand_bytes(conv) * x_row * g->bands.in_rows;
-    size_t y_bytes = ampk_operand_bytes(conv) * y_row * g->bands.rows;
-    if (conv->winograd) {
-        struct lane lane = lane_at(memory, conv, x_bytes, y_bytes);
-        multiply_tiles(ctx, conv, x, dy, task, &lane, (float *)partial);
-    } else {
-        multiply_units(ctx, conv, x, dy, task, x_bytes, y_bytes, memory);
-    }
+    multiply_units(ctx, conv, x, dy, task, ampk_operand_bytes(conv) * x_row * g->bands.in_rows,
+                   ampk_operand_bytes(conv) * y_row * g->bands.rows, memory);
 }
 
 static void weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *dy, char *memory)
 {
-    const struct gradient *g = &conv->gradient;
+    struct gradient *g = &conv->gradient;
     int tasks = ampk_conv_tiles(g) * g->groups;
     char *partials = memory + lanes_bytes(ctx, conv);
     for (int i = 0; g->partial && i < tasks; i++)
         ampk_dnnl_weights_place(g->partial[i], partials + i * g->partial_bytes);
-#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic)
-    for (int task = 0; task < tasks; task++)
-        gradient_task(ctx, conv, x, dy, task, memory, partials + task * g->partial_bytes);
-    ampk_conv_finish_gradient(ctx, conv, memory, partials);
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
+    for (int task = 0; task < tasks; task++) {
+        float *partial = (float *)(partials + task * g->partial_bytes);
+        if (!conv->winograd) {
+            gradient_task(ctx, conv, x, dy, task, memory, partial);
+            continue;
+        }
+        uint32_t found = winograd_gradient(ctx, conv, x, dy, task, memory, partial);
+        if (found > largest) largest = found;
+    }
+    if (conv->winograd && g->groups == 1)
+        g->amax = largest;
+    else
+        ampk_conv_finish_gradient(ctx, conv, memory, partials);
 }
 
 void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,

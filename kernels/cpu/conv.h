@@ -184,7 +184,7 @@ void ampk_gradient_task(struct ampk_context *, const struct ampk_conv *,
 /* ---- conv_winograd.c ---- */
 
 /* bf16: oneDNN would multiply BF16 instead, in half the time that FP32 takes it. */
-bool ampk_winograd_suits(const struct ampk_conv_shape *, bool bf16);
+bool ampk_winograd_suits(const struct ampk_conv_shape *, const struct ampk_isa *, bool bf16);
 /* Cuts and creates both passes and the gradient, as far as the shape wants them. */
 void ampk_winograd_create(struct ampk_conv *, int threads);
 /* Floats: the points of a slice's weights, of `depth` channels. */

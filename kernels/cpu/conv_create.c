@@ -394,7 +394,7 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, const struct a
 {
     bool bf16 = multiplies_bf16(bf16_on_this_cpu, s);
     int oh = ampk_conv_out(s, s->h, s->kh), ow = ampk_conv_out(s, s->w, s->kw);
-    const struct ampk_winograd *winograd = ampk_winograd_suits(s, bf16) ? isa->winograd : NULL;
+    const struct ampk_winograd *winograd = ampk_winograd_suits(s, isa, bf16) ? isa->winograd : NULL;
     bf16 = bf16 && !winograd;
     return (struct ampk_conv){.shape = *s,
                               .bf16 = bf16,

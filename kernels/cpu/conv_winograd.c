@@ -15,13 +15,16 @@ enum {
     BAND_TILES = 64,         /* in a band at most, but one row at least */
     TASK_TILES = 32,         /* in a task, if its turn has so many: its points are used so often */
     MULTIPLIED_TILES = 64,   /* at once where slices share, if the task has so many */
-    TURN_BYTES = 12 << 20,   /* points of a turn, but one unit's at least */
+    TURN_BYTES = 4 << 20,    /* points of a turn, but */
+    TURN_TILES = 64,         /* so many at least, if there are */
     CHUNK_TILES = 64,        /* of which the weight gradient takes the points at once, at least */
     TASKS = 16,              /* wanted, for the threads to share */
     THREAD_TASKS = 4,        /* enough for each thread */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
     DEPTH = 64,
+    LEAST_COLUMNS = 16,
     PACKED_CHANNELS = 8,    /* whose points are taken at once */
+    WEIGHT_TILES = 12,      /* as many tiles cost as much as the points of the weights */
     FEWEST_TILES = 16,      /* in an image: fewer do not pay for the points of the weights */
     FEWEST_BF16_TILES = 25, /* the same where BF16 could be multiplied instead */
 };
@@ -48,16 +51,26 @@ static int tile_count(int length)
 }
 
 /* What is computed must be at most twice the image, where the last block of tiles, though it may be
- * smaller, counts as a whole one. The number of images has no say: a network gives each the same
- * results whatever others are beside it. */
-bool ampk_winograd_suits(const struct ampk_conv_shape *s, bool bf16)
+ * smaller, counts as a whole one. */
+static bool has_enough_tiles(const struct ampk_conv_shape *s, size_t tiles, bool bf16)
 {
-    size_t tiles = (size_t)tile_count(s->h) * tile_count(s->w);
     size_t blocks = (tiles + AMPK_WINOGRAD_ROWS - 1) / AMPK_WINOGRAD_ROWS;
-    return s->kh == 3 && s->kw == 3 && s->stride == 1 && s->pad == 1 && s->groups == 1 &&
-           s->c % AMPK_WINOGRAD_PANEL == 0 && s->k % AMPK_WINOGRAD_PANEL == 0 &&
-           blocks * AMPK_WINOGRAD_ROWS * 16 <= 2 * (size_t)s->h * s->w &&
+    return blocks * AMPK_WINOGRAD_ROWS * 16 <= 2 * (size_t)s->h * s->w &&
            tiles >= (bf16 ? FEWEST_BF16_TILES : FEWEST_TILES);
+}
+
+/* Where images are multiplied together, what counts is that there are fewer products, with those
+ * that the points of the weights cost. But the number of images has no say where a network runs
+ * forward alone: it gives each the same results whatever others are beside it. */
+bool ampk_winograd_suits(const struct ampk_conv_shape *s, const struct ampk_isa *isa, bool bf16)
+{
+    size_t pixels = (size_t)s->h * s->w, tiles = (size_t)tile_count(s->h) * tile_count(s->w);
+    size_t images = s->forward_only ? 1 : (size_t)s->n;
+    if (!isa->winograd || s->kh != 3 || s->kw != 3 || s->stride != 1 || s->pad != 1 ||
+        s->groups != 1 || s->c % AMPK_WINOGRAD_PANEL || s->k % AMPK_WINOGRAD_PANEL)
+        return false;
+    if (!isa->winograd->shares) return has_enough_tiles(s, tiles, bf16);
+    return TAPS * images * pixels > AMPK_WINOGRAD_POINTS * (images * tiles + WEIGHT_TILES);
 }
 
 /* ---- how the work is cut ---- */
@@ -131,7 +144,8 @@ static int slice_for(int tasks, int slice, int written, int units, int at_least)
 static int turn_units(const struct ampk_conv_shape *s, const struct pass *pass, int units)
 {
     size_t unit = sizeof(float) * AMPK_WINOGRAD_POINTS * band_tiles(s, &pass->bands) * pass->read;
-    int most = ampk_larger((int)(TURN_BYTES / unit), 1), turns = (units + most - 1) / most;
+    int at_least = units_with(TURN_TILES, s, &pass->bands);
+    int most = ampk_larger((int)(TURN_BYTES / unit), at_least), turns = (units + most - 1) / most;
     return (units + turns - 1) / turns;
 }
 
@@ -168,7 +182,8 @@ static void cut_pass(const struct ampk_conv *conv, int threads, struct pass *pas
     int at_once = shares ? units_with(MULTIPLIED_TILES, s, &pass->bands) : 1;
     pass->at_once = ampk_smaller(pass->units, at_once);
     pass->depth = pass->read;
-    if (pass->turn && pass->units == pass->at_once) pass->depth = ampk_smaller(pass->read, DEPTH);
+    if (pass->turn && pass->units == pass->at_once)
+        pass->depth = pass->read % DEPTH ? DEPTH / 2 : DEPTH;
 }
 
 /* Halves slices of filters and channels until there are so many tasks of `groups`. */
@@ -221,12 +236,15 @@ static size_t pass_scratch(const struct ampk_conv *conv, const struct pass *pass
            ampk_winograd_tile_points(tiles, (size_t)pass->written / pass->slices);
 }
 
-/* Floats: the points of a task's weight gradient. */
+/* Floats: the points of a task's weight gradient, of all filters only if they come in chunks. */
 size_t ampk_winograd_sums(const struct ampk_conv *conv)
 {
-    size_t c = (size_t)conv->shape.c / conv->gradient.slices_c;
-    size_t k = (size_t)conv->shape.k / conv->gradient.slices_k;
-    return AMPK_WINOGRAD_POINTS * ((c + AMPK_WINOGRAD_ROWS) * k + AMPK_WINOGRAD_GAP);
+    const struct gradient *g = &conv->gradient;
+    size_t c = (size_t)conv->shape.c / g->slices_c + AMPK_WINOGRAD_ROWS;
+    size_t blocks = (size_t)conv->shape.k / g->slices_k / LEAST_COLUMNS;
+    if (g->chunk == g->units)
+        return AMPK_WINOGRAD_POINTS * (c * AMPK_WINOGRAD_COLUMNS + AMPK_WINOGRAD_GAP);
+    return AMPK_WINOGRAD_POINTS * blocks * (c * LEAST_COLUMNS + AMPK_WINOGRAD_GAP);
 }
 
 static size_t gradient_scratch(const struct ampk_conv *conv)
@@ -263,7 +281,8 @@ static void create_gradient(struct ampk_conv *conv, int threads)
     size_t x = (size_t)g->bands.in_rows * s->w * (s->c / g->slices_c);
     size_t y = (size_t)g->bands.rows * s->w * (s->k / g->slices_k);
     need_lane(conv, x, y, gradient_scratch(conv));
-    g->partial_bytes = ampk_conv_weight_count(s) / ampk_conv_tiles(g) * sizeof(float);
+    if (g->groups > 1)
+        g->partial_bytes = ampk_conv_weight_count(s) / ampk_conv_tiles(g) * sizeof(float);
 }
 
 void ampk_winograd_create(struct ampk_conv *conv, int threads)

@@ -100,7 +100,19 @@ enum {
     AMPK_WINOGRAD_POINTS = 36,
     AMPK_WINOGRAD_PANEL = 32, /* filters or channels that are written divide into so many */
     AMPK_WINOGRAD_ROWS = 8,   /* of a block of a product, at most */
-    AMPK_WINOGRAD_GAP = 32,   /* floats from the end of a point's values to the next point's */
+    AMPK_WINOGRAD_COLUMNS = 32,
+    AMPK_WINOGRAD_GAP = 32, /* floats from the end of a point's values to the next point's */
+};
+
+/* Points of x and dy that take_tiles took, and what becomes of them. */
+struct ampk_winograd_gradient {
+    size_t tiles, most, channels, filters;
+    const float *points;
+    float *sums; /* of points. All in one call: 36 * ((channels + ROWS) * COLUMNS + GAP) floats;
+                    else so many for every COLUMNS filters. */
+    bool at_once, add; /* all tiles in one call; to the sums of the calls before */
+    float *gradient;   /* [filters][channels][9], from filter to filter: */
+    size_t filter;     /* floats. NULL: there is more to be added first */
 };
 
 /* winograd.c, for conv.c. All is FP32; channels and `written` are multiples of a panel. */
@@ -137,12 +149,8 @@ struct ampk_winograd {
      * `most` that there is room for. 36 * (most * (channels + filters) + 2 * GAP) floats. */
     void (*take_tiles)(const struct ampk_winograd_band *, const float *x, size_t channels,
                        const float *dy, size_t filters, size_t first, size_t most, float *points);
-    /* sums (+)= the points of the weight gradient of so many tiles. sums: 36 * ((channels + ROWS) *
-     * filters + GAP) floats. */
-    void (*add_gradient)(size_t tiles, size_t channels, size_t filters, size_t most,
-                         const float *points, float *sums, bool add);
-    /* gradient[filters][channels][9] from its points */
-    void (*take_gradient)(const float *sums, size_t channels, size_t filters, float *gradient);
+    /* The weight gradient of so many tiles. Returns its largest magnitude if it is complete. */
+    uint32_t (*add_gradient)(const struct ampk_winograd_gradient *);
 };
 
 enum {

@@ -336,18 +336,25 @@ static void multiply(size_t tiles, size_t channels, const float *x, size_t x_mos
                           y + p * y_step + j, written, add);
 }
 
-/* The gradient at some filters from their points, in vectors of filters: transposed in between. */
-static void store_gradient(const float *points, size_t step, size_t channel, size_t channels,
-                           float *gradient)
+/* The gradient at some filters from points that lie `step` apart, COLUMNS from channel to channel.
+ * Vectors of filters are turned a few channels at a time. */
+static void give_gradient(const float *points, size_t step, size_t channels, float *gradient,
+                          size_t filter, ampk_vec_amax *largest)
 {
-    float taps[9][AMPK_LANES];
-    ampk_vec in[POINTS], out[9];
-    load_points(in, POINTS, points, step);
-    gradient_tile(in, out);
-    store_points(taps[0], AMPK_LANES, out, 9);
-    for (int lane = 0; lane < AMPK_LANES; lane++)
-        for (int tap = 0; tap < 9; tap++)
-            gradient[(lane * channels + channel) * 9 + tap] = taps[tap][lane];
+    enum { TURNED = 8 };
+    for (size_t c = 0; c < channels; c += TURNED) {
+        float taps[TURNED * TAPS][AMPK_LANES];
+        for (size_t i = 0; i < TURNED; i++) {
+            ampk_vec in[POINTS], out[TAPS];
+            load_points(in, POINTS, points + (c + i) * COLUMNS, step);
+            gradient_tile(in, out);
+            for (int tap = 0; tap < TAPS; tap++)
+                *largest = ampk_vec_amax_raise(*largest, out[tap], AMPK_LANES);
+            store_points(taps[i * TAPS], AMPK_LANES, out, TAPS);
+        }
+        ampk_turn(taps, AMPK_FP32, AMPK_LANES, TURNED * TAPS, AMPK_LANES, gradient + c * TAPS,
+                  AMPK_FP32, filter);
+    }
 }
 
 /* Points of x, then of dy, of some tiles. */
@@ -359,28 +366,27 @@ static void take_tiles(const struct ampk_winograd_band *b, const float *x, size_
     deltas_to_points(b, dy, filters, points + POINTS * x_step + first * filters, dy_step);
 }
 
-/* A block of rows may read beyond its point's channels, into the gap: the sums of such rows are not
- * used. */
-static void add_gradient(size_t tiles, size_t channels, size_t filters, size_t most,
-                         const float *points, float *sums, bool add)
+/* Some filters after the other, so that their sums are in the cache when the gradient is taken from
+ * them. A block of rows may read beyond its point's channels, into the gap: the sums of such rows
+ * are not used. */
+static uint32_t add_gradient(const struct ampk_winograd_gradient *g)
 {
-    size_t x_step = point_step(most * channels), dy_step = point_step(most * filters);
-    size_t sum_step = point_step(whole_blocks(channels) * filters);
-    const float *dy = points + POINTS * x_step;
-    for (int p = 0; p < POINTS; p++)
-        for (size_t j = 0; j < filters; j += COLUMNS)
-            for (size_t i = 0; i < channels; i += ROWS)
-                multiply_block(ROWS, tiles, points + p * x_step + i, 1, channels,
-                               dy + p * dy_step + j, filters, sums + p * sum_step + i * filters + j,
-                               filters, add);
-}
-
-static void take_gradient(const float *sums, size_t channels, size_t filters, float *gradient)
-{
-    size_t step = point_step(whole_blocks(channels) * filters);
-    for (size_t j = 0; j < filters; j += AMPK_LANES)
-        for (size_t c = 0; c < channels; c++)
-            store_gradient(sums + c * filters + j, step, c, channels, gradient + j * channels * 9);
+    size_t x_step = point_step(g->most * g->channels), dy_step = point_step(g->most * g->filters);
+    size_t step = point_step(whole_blocks(g->channels) * COLUMNS);
+    const float *dy = g->points + POINTS * x_step;
+    float *sums = g->sums;
+    ampk_vec_amax largest = ampk_vec_amax_zero();
+    for (size_t j = 0; j < g->filters; j += COLUMNS, sums += g->at_once ? 0 : POINTS * step) {
+        for (int p = 0; p < POINTS; p++)
+            for (size_t i = 0; i < g->channels; i += ROWS)
+                multiply_block(ROWS, g->tiles, g->points + p * x_step + i, 1, g->channels,
+                               dy + p * dy_step + j, g->filters, sums + p * step + i * COLUMNS,
+                               COLUMNS, g->add);
+        for (size_t i = 0; i < (g->gradient ? COLUMNS : 0); i += AMPK_LANES)
+            give_gradient(sums + i, step, g->channels, g->gradient + (j + i) * g->filter, g->filter,
+                          &largest);
+    }
+    return ampk_vec_amax_get(largest);
 }
 
 /* As measured on Zen 4, with 1 MiB of second-level cache a core, and on Zen 3, with 512 KiB. */
@@ -395,5 +401,4 @@ const struct ampk_winograd AMPK_CPU(winograd) = {
     .give_output = give_output,
     .take_tiles = take_tiles,
     .add_gradient = add_gradient,
-    .take_gradient = take_gradient,
 };
