@@ -1,7 +1,7 @@
 /* A convolution of the CPU backend. conv_create.c cuts its work and makes it, conv.c runs its
  * passes, conv_weights.c takes its weights in and gives its weight gradient out; conv_winograd.c
- * does the first two where oneDNN does not multiply, conv_pairs.c the weight gradient of BF16,
- * conv_gradient.c that of FP32.
+ * and conv_winograd_run.c do the first two where oneDNN does not multiply, conv_pairs.c the weight
+ * gradient of BF16, conv_gradient.c that of FP32.
  * conv_1x1.c knows the 1x1 convolutions of BF16 whose passes are not oneDNN's. */
 #ifndef AMPK_CPU_CONV_H
 #define AMPK_CPU_CONV_H
@@ -63,7 +63,7 @@ struct ampk_conv {
     struct pass to_y, to_x;
     struct gradient gradient; /* no plan if forward_only */
     bool bf16;                /* BF16 is multiplied: what is read is not FP32 */
-    bool packs_anew;          /* every run of a pass packs its weights from: */
+    bool packs_anew;          /* every run of a pass takes its weights from: */
     const float *masters;
     uint32_t *masters_amax;               /* raised when they are read first, then NULL */
     const struct ampk_winograd *winograd; /* NULL: oneDNN */
@@ -147,6 +147,43 @@ struct operand {
 void ampk_conv_load_rows(struct ampk_context *, const struct ampk_conv *, const struct operand *,
                          void *dst);
 
+/* ---- conv.c ---- */
+
+/* This thread's memory: x, y, scratch. And the packed weights of a pass's slice. */
+struct lane {
+    void *x, *y, *scratch;
+    const char *weights;
+};
+
+/* What becomes of the result: sums are taken, or bias and activation applied, or it is added to
+ * what is there, or none of that. */
+struct finish {
+    const float *shift;
+    float *partial; /* [units][2][channels] */
+    const float *bias;
+    enum ampk_activation activation;
+    bool accumulate;
+};
+
+/* memory: all threads'. */
+struct lane ampk_conv_lane_at(char *memory, const struct ampk_conv *, size_t x_bytes,
+                              size_t y_bytes);
+/* The same for a pass's operands. */
+struct lane ampk_conv_pass_lane(const struct ampk_conv *, const struct pass *,
+                                const struct ampk_tensor *from, const struct ampk_tensor *to,
+                                char *memory);
+/* The region of the tensor that a pass writes for a unit and a slice. */
+struct ampk_region ampk_conv_region(const struct pass *, const struct ampk_tensor *, int unit,
+                                    int slice);
+/* Rounds the values to storage and finishes them. Returns their largest magnitude. */
+uint32_t ampk_conv_store(struct ampk_context *, const float *values, const struct ampk_region *,
+                         const struct finish *, int unit);
+/* Some channels and filters of a unit of x and dy, for a task of the weight gradient: in the lane,
+ * or where they are if `in_place`. */
+struct lane ampk_conv_take_unit(struct ampk_context *, const struct ampk_conv *,
+                                const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
+                                int unit, const struct lane *, bool in_place);
+
 /* ---- conv_1x1.c ---- */
 
 /* Of a convolution that multiplies BF16. */
@@ -201,11 +238,18 @@ size_t ampk_winograd_turn_bytes(const struct ampk_conv *, const struct pass *);
 size_t ampk_winograd_sums(const struct ampk_conv *);
 struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, const struct bands *,
                                              int unit);
-/* Takes the points of a slice of the weights, rounded, of `depth` channels that are read. Returns
- * the largest magnitude before that. */
-uint32_t ampk_winograd_take_weights(struct ampk_context *, const struct ampk_conv *,
-                                    const struct pass *, const float *weights, int slice,
-                                    int channel, float *points);
+/* ---- conv_winograd_run.c ---- */
+
+/* weights: in order. memory: the threads', points: for a turn. Raises weights_amax, if not NULL. */
+uint32_t ampk_winograd_run(struct ampk_context *, const struct ampk_conv *, const struct pass *,
+                           const struct ampk_tensor *from, const struct ampk_tensor *to,
+                           const struct finish *, const float *weights, char *memory, float *points,
+                           uint32_t *weights_amax);
+/* A task of the weight gradient, into partial only if there are several groups of units: else it
+ * is in its place, and this returns its largest magnitude. */
+uint32_t ampk_winograd_gradient(struct ampk_context *, struct ampk_conv *,
+                                const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
+                                char *memory, float *partial);
 
 /* ---- conv_weights.c ---- */
 

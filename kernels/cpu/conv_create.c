@@ -406,7 +406,8 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, const struct a
                               .apart = s->groups > 1 && s->h == 1 && s->kh == 1 && s->pad == 0,
                               .oh = oh,
                               .ow = ow,
-                              .packs_anew = !s->forward_only && s->n * oh * ow >= PACKED_ANEW};
+                              .packs_anew =
+                                  !s->forward_only && (winograd || s->n * oh * ow >= PACKED_ANEW)};
 }
 
 /* What both passes read, and the weight gradient. */

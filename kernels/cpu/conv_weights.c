@@ -1,5 +1,5 @@
-/* The weights of a convolution on their way from FP32 masters into the layouts of oneDNN or of
- * winograd.c, and their gradient on its way back.
+/* The weights of a convolution on their way from FP32 masters into the layouts of oneDNN, and their
+ * gradient on its way back.
  *
  * BF16 goes into a layout in one pass over the masters, if the layout is lines of BF16
  * (dnnl_compat.h), as ours is: oneDNN's own reorder takes twice as long. Else oneDNN reorders a
@@ -7,6 +7,7 @@
  *
  * A training's passes pack their weights when they run, into work memory that all convolutions
  * share, so that no convolution keeps any. The partial gradients of a pass lie there too.
+ * Winograd's passes read the masters themselves.
  */
 #include "conv.h"
 
@@ -153,21 +154,13 @@ static uint32_t reorder_weights(struct ampk_context *ctx, const struct ampk_conv
     return largest;
 }
 
-/* Winograd's weights stay in order: */
-static uint32_t round_copies(struct ampk_context *ctx, const struct ampk_conv *conv,
-                             const struct packed *out)
-{
-    uint32_t largest = out->to_y ? round_weights(ctx, conv, (float *)out->to_y) : 0;
-    return out->to_x ? round_weights(ctx, conv, (float *)out->to_x) : largest;
-}
-
 static void pack(struct ampk_context *ctx, struct ampk_conv *conv, struct packed out, char *memory)
 {
     uint32_t largest;
     place_slices(&conv->to_y, out.to_y);
     place_slices(&conv->to_x, out.to_x);
     if (conv->winograd)
-        largest = round_copies(ctx, conv, &out);
+        largest = round_weights(ctx, conv, (float *)(out.to_y ? out.to_y : out.to_x));
     else if (has_lines(conv))
         largest = pack_lines(ctx, conv, &out, memory);
     else

@@ -1,12 +1,14 @@
-/* Convolutions that winograd.c computes: which, how their work is cut, and their weights.
+/* Convolutions that winograd.c computes: which, and how their work is cut.
  *
  * Tasks are as conv_create.c has them, but for this. A band is some rows of tiles. A task of a pass
  * first brings the weights of its slice to their 36 points, if its thread does not have them from
  * the task before, then runs over several units, so that this costs little beside them: the points
- * are four times the weights, too many for all slices at once. They come from the rounded weights,
- * in panels of filters for one pass and of channels for the other. With AVX2, where there are
- * several slices, the points of what is read are taken before, once for all of them.
- */
+ * are four times the weights, too many for all slices at once.
+ *
+ * With AVX2, where there are several slices, the points of what is read are taken before, once for
+ * all of them, a turn of some units after the other. A task that multiplies all its units at once
+ * takes the points of its weights for a few channels at a time, so that they stay in the
+ * second-level cache. */
 #include "conv.h"
 
 enum {
@@ -15,18 +17,17 @@ enum {
     BAND_TILES = 64,         /* in a band at most, but one row at least */
     TASK_TILES = 32,         /* in a task, if its turn has so many: its points are used so often */
     MULTIPLIED_TILES = 64,   /* at once where slices share, if the task has so many */
-    TURN_BYTES = 4 << 20,    /* points of a turn, but */
-    TURN_TILES = 64,         /* so many at least, if there are */
+    TURN_BYTES = 4 << 20,    /* points of a turn, */
+    TURN_TILES = 64,         /* but of so many tiles at least, if there are */
+    DEPTH = 64,              /* channels that are read, of which weights' points are in the cache */
     CHUNK_TILES = 64,        /* of which the weight gradient takes the points at once, at least */
     TASKS = 16,              /* wanted, for the threads to share */
     THREAD_TASKS = 4,        /* enough for each thread */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
-    DEPTH = 64,
-    LEAST_COLUMNS = 16,
-    PACKED_CHANNELS = 8,    /* whose points are taken at once */
-    WEIGHT_TILES = 12,      /* as many tiles cost as much as the points of the weights */
-    FEWEST_TILES = 16,      /* in an image: fewer do not pay for the points of the weights */
-    FEWEST_BF16_TILES = 25, /* the same where BF16 could be multiplied instead */
+    LEAST_COLUMNS = 16,      /* AMPK_WINOGRAD_COLUMNS, or half of it */
+    WEIGHT_TILES = 12,       /* as many tiles cost as much as the points of the weights */
+    FEWEST_TILES = 16,       /* in an image: fewer do not pay for the points of the weights */
+    FEWEST_BF16_TILES = 25,  /* the same where BF16 could be multiplied instead */
 };
 
 /* Channels of a slice, which divide `all`, where so many fit. */
@@ -293,44 +294,4 @@ void ampk_winograd_create(struct ampk_conv *conv, int threads)
     if (backward || !transposed) create_pass(conv, &conv->to_y);
     if (backward || transposed) create_pass(conv, &conv->to_x);
     if (backward) create_gradient(conv, threads);
-}
-
-/* ---- weights ---- */
-
-static void prefetch(const float *rows, size_t count, size_t step, size_t length)
-{
-    for (size_t r = 0; r < count; r++)
-        for (size_t i = 0; i < length; i += 16)
-            __builtin_prefetch(rows + r * step + i);
-}
-
-/* In panels of the channels that the pass writes, of some that it reads: these stay in the
- * first-level cache. */
-uint32_t ampk_winograd_take_weights(struct ampk_context *ctx, const struct ampk_conv *conv,
-                                    const struct pass *pass, const float *weights, int slice,
-                                    int channel, float *points)
-{
-    size_t filter = (size_t)conv->shape.c * TAPS;
-    size_t lane = pass->to_x ? TAPS : filter, step = pass->to_x ? filter : TAPS;
-    size_t depth = (size_t)pass->depth, written = (size_t)pass->written / pass->slices;
-    float panel[PACKED_CHANNELS * TAPS * AMPK_WINOGRAD_PANEL];
-    uint32_t largest = 0;
-    weights += slice * written * lane + channel * step;
-    for (size_t i = 0; i < written; i += AMPK_WINOGRAD_PANEL)
-        for (size_t c = 0; c < depth; c += PACKED_CHANNELS) {
-            const float *block = weights + i * lane + c * step,
-                        *next = block + PACKED_CHANNELS * step;
-            if (pass->to_x)
-                prefetch(next, PACKED_CHANNELS, filter, AMPK_WINOGRAD_PANEL * TAPS);
-            else
-                prefetch(next, AMPK_WINOGRAD_PANEL, filter, PACKED_CHANNELS * TAPS);
-            conv->winograd->pack(block, lane, step, PACKED_CHANNELS, panel);
-            uint32_t found = ctx->isa->rows.round(panel, panel, sizeof panel / sizeof *panel,
-                                                  conv->shape.compute);
-            if (found > largest) largest = found;
-            conv->winograd->to_points(panel, PACKED_CHANNELS, pass->to_x,
-                                      points + i * depth + c * AMPK_WINOGRAD_PANEL,
-                                      written * depth);
-        }
-    return largest;
 }

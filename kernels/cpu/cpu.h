@@ -98,10 +98,10 @@ struct ampk_winograd_band {
 
 enum {
     AMPK_WINOGRAD_POINTS = 36,
-    AMPK_WINOGRAD_PANEL = 32, /* filters or channels that are written divide into so many */
-    AMPK_WINOGRAD_ROWS = 8,   /* of a block of a product, at most */
-    AMPK_WINOGRAD_COLUMNS = 32,
-    AMPK_WINOGRAD_GAP = 32, /* floats from the end of a point's values to the next point's */
+    AMPK_WINOGRAD_PANEL = 32,   /* filters or channels that are written divide into so many */
+    AMPK_WINOGRAD_ROWS = 8,     /* of a block of a product, at most */
+    AMPK_WINOGRAD_COLUMNS = 32, /* of a block, at most */
+    AMPK_WINOGRAD_GAP = 32,     /* floats from the end of a point's values to the next point's */
 };
 
 /* Points of x and dy that take_tiles took, and what becomes of them. */
@@ -111,8 +111,8 @@ struct ampk_winograd_gradient {
     float *sums; /* of points. All in one call: 36 * ((channels + ROWS) * COLUMNS + GAP) floats;
                     else so many for every COLUMNS filters. */
     bool at_once, add; /* all tiles in one call; to the sums of the calls before */
-    float *gradient;   /* [filters][channels][9], from filter to filter: */
-    size_t filter;     /* floats. NULL: there is more to be added first */
+    float *gradient;   /* [filters][channels][9]; NULL: there is more to be added first */
+    size_t filter;     /* floats from one filter to the next */
 };
 
 /* winograd.c, for conv.c. All is FP32; channels and `written` are multiples of a panel. */

@@ -8,7 +8,7 @@
  * AVX2 in two turns of slices that share points, the second one shorter. */
 static void turns_case(struct rig *r)
 {
-    struct ampk_conv_shape s = {9, 768, 16, 16, 64, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, true, 0, 0};
+    struct ampk_conv_shape s = {7, 768, 16, 16, 64, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, true, 0, 0};
     struct ampk_conv_shape one = s;
     one.n = 1;
     char err[200] = "";

@@ -63,13 +63,15 @@ static struct ampk_conv_shape random_conv_shape(void)
 }
 
 /* What the CPU backend computes in tiles of 4 x 4: one band of them, several and a short last one,
- * more images than a task takes; and an image of too few. */
+ * more images than a task takes, images of few tiles; and one of too few. Channels of which some
+ * at a time are multiplied. */
 static void tiled_shape(struct ampk_conv_shape *s)
 {
-    static const int sides[][3] = {{2, 13, 16}, {1, 20, 27}, {2, 36, 33}, {5, 16, 16}, {3, 9, 15}};
-    const int *side = sides[test_random() % 5];
+    static const int sides[][3] = {{2, 13, 16}, {1, 20, 27}, {2, 36, 33}, {5, 16, 16},
+                                   {3, 9, 15},  {4, 8, 7},   {9, 6, 5}};
+    const int *side = sides[test_random() % (sizeof sides / sizeof *sides)];
     *s = (struct ampk_conv_shape){side[0],
-                                  RANDOM_OF(32, 64, 96),
+                                  RANDOM_OF(32, 64, 96, 128),
                                   side[1],
                                   side[2],
                                   RANDOM_OF(32, 32, 64, 96),
