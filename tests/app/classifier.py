@@ -99,7 +99,10 @@ def check_going_on(folder, lines):
     new = LINE.findall(done.stdout)
     assert [line[0] for line in new] == ["91", "92"], done.stdout[-2000:]
     best = max(float(line[1]) for line in lines)
-    kept = [float(line[1]) > best for line in new]
+    kept = []
+    for line in new:
+        kept.append(float(line[1]) > best)
+        best = max(best, float(line[1]))
     assert [bool(line[3]) for line in new] == kept, (lines, new)
     assert any(kept) or (folder / "backup/net_best.weights").read_bytes() == before
 
