@@ -90,8 +90,6 @@ uint32_t ampk_conv_store(struct ampk_context *ctx, const float *values, const st
     return ctx->isa->rows.store_sums(values, r, finish->shift, sums, sums + r->tensor->c);
 }
 
-/* The memory of a task: a unit's operands, and in front of scratch memory the points of the
- * slice's weights. */
 struct lane ampk_conv_pass_lane(const struct ampk_conv *conv, const struct pass *pass,
                                 const struct ampk_tensor *from, const struct ampk_tensor *to,
                                 char *memory)
@@ -169,14 +167,13 @@ static uint32_t run_units(struct ampk_context *ctx, struct ampk_conv *conv, cons
     return largest;
 }
 
-/* memory: the threads', and behind it what the pass takes for points and weights. */
+/* memory: the threads', and behind it what the pass takes for points or weights. */
 static uint32_t run_pass(struct ampk_context *ctx, struct ampk_conv *conv, const struct pass *pass,
                          const struct ampk_tensor *from, const struct ampk_tensor *to,
                          const struct finish *finish, char *memory)
 {
     char *points = memory + lanes_bytes(ctx, conv);
-    const char *weights =
-        ampk_conv_take_weights(ctx, conv, pass, points + ampk_winograd_turn_bytes(conv, pass));
+    const char *weights = ampk_conv_take_weights(ctx, conv, pass, points);
     if (!conv->winograd) return run_units(ctx, conv, pass, from, to, finish, weights, memory);
     uint32_t largest = ampk_winograd_run(ctx, conv, pass, from, to, finish, (const float *)weights,
                                          memory, (float *)points, conv->masters_amax);

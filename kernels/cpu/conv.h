@@ -1,7 +1,7 @@
 /* A convolution of the CPU backend. conv_create.c cuts its work and makes it, conv.c runs its
- * passes, conv_weights.c takes its weights in and gives its weight gradient out; conv_winograd.c
- * and conv_winograd_run.c do the first two where oneDNN does not multiply, conv_pairs.c the weight
- * gradient of BF16, conv_gradient.c that of FP32.
+ * passes, conv_weights.c takes its weights in and gives its weight gradient out. conv_winograd.c
+ * cuts and conv_winograd_run.c runs what winograd.c multiplies; weight gradients are conv_pairs.c's
+ * in BF16, conv_gradient.c's in FP32, else oneDNN's.
  * conv_1x1.c knows the 1x1 convolutions of BF16 whose passes are not oneDNN's. */
 #ifndef AMPK_CPU_CONV_H
 #define AMPK_CPU_CONV_H
@@ -36,7 +36,8 @@ struct pass {
     struct ampk_dnnl_weights **slice; /* oneDNN's packed weights of each; NULL: not oneDNN's */
     size_t slice_bytes;               /* of the packed weights of each */
     struct ampk_dnnl_lines panels;    /* how those of a 1x1 convolution lie */
-    /* Packed weights of all slices. NULL: every run of the pass packs them anew. */
+    /* Packed weights of all slices; Winograd's are rounded, in order. NULL: every run of the pass
+     * takes them anew. */
     char *weights;
 };
 
@@ -168,7 +169,7 @@ struct finish {
 /* memory: all threads'. */
 struct lane ampk_conv_lane_at(char *memory, const struct ampk_conv *, size_t x_bytes,
                               size_t y_bytes);
-/* The same for a pass's operands. */
+/* The same for a unit's operands of a pass. */
 struct lane ampk_conv_pass_lane(const struct ampk_conv *, const struct pass *,
                                 const struct ampk_tensor *from, const struct ampk_tensor *to,
                                 char *memory);
@@ -257,7 +258,7 @@ uint32_t ampk_winograd_gradient(struct ampk_context *, struct ampk_conv *,
 size_t ampk_cpu_conv_padded_weights(const struct ampk_conv *);
 /* Bytes of memory that packing weights takes. */
 size_t ampk_conv_packing_memory(const struct ampk_context *, const struct ampk_conv *);
-/* Bytes of memory that a run of the pass takes for points and weights. */
+/* Bytes of memory that a run of the pass takes for points or weights. */
 size_t ampk_conv_pass_memory(const struct ampk_context *, const struct ampk_conv *,
                              const struct pass *);
 /* The packed weights of a pass, in that memory if they are packed anew. */

@@ -16,10 +16,10 @@
  * (conv_gradient.c), or two (conv_pairs.c); conv_weights.c then adds the partial gradients of a
  * tile in order.
  *
- * Work memory, which all convolutions share, has room for the packed weights of a pass, for points
- * that its slices share (conv_winograd.c) and for the partial gradients, so that a training's
+ * Work memory, which all convolutions share, has room for the packed weights of a pass, or for
+ * Winograd's points (conv_winograd.c), and for the partial gradients, so that a training's
  * convolution keeps its gradient alone. It keeps packed weights where there is no backward, and
- * where a pass is so short that packing would take longer.
+ * where a pass of oneDNN is so short that packing would take longer.
  */
 #include "conv.h"
 
@@ -419,7 +419,8 @@ size_t ampk_conv_bytes(const struct ampk_conv_shape *s, const struct ampk_isa *i
     return (conv.packs_anew ? 0 : 2 * packed) + ampk_conv_weight_count(s) * sizeof(float);
 }
 
-/* The packed weights of a pass or the partial gradients, whichever are more. */
+/* The packed weights of a pass or the partial gradients, whichever are more: about, since neither
+ * Winograd's points are counted nor how many partial gradients there are. */
 size_t ampk_conv_work_bytes(const struct ampk_conv_shape *s, const struct ampk_isa *isa, bool bf16)
 {
     struct ampk_conv conv = describe(s, isa, bf16);

@@ -1,14 +1,15 @@
 /* Convolutions that winograd.c computes: which, and how their work is cut.
  *
  * Tasks are as conv_create.c has them, but for this. A band is some rows of tiles. A task of a pass
- * first brings the weights of its slice to their 36 points, if its thread does not have them from
- * the task before, then runs over several units, so that this costs little beside them: the points
- * are four times the weights, too many for all slices at once.
+ * brings the weights of its slice to their 36 points, four times the weights and too many for all
+ * slices at once, then runs over several units, so that this costs little beside them. A thread
+ * keeps the points for its next task if that has the same slice.
  *
  * With AVX2, where there are several slices, the points of what is read are taken before, once for
  * all of them, a turn of some units after the other. A task that multiplies all its units at once
- * takes the points of its weights for a few channels at a time, so that they stay in the
- * second-level cache. */
+ * takes its weights' points for a few channels at a time: these stay in the second-level cache, and
+ * every task takes them anew. One with more units would take them anew for each part of them, so
+ * it has those of all channels. */
 #include "conv.h"
 
 enum {
@@ -18,13 +19,13 @@ enum {
     TASK_TILES = 32,         /* in a task, if its turn has so many: its points are used so often */
     MULTIPLIED_TILES = 64,   /* at once where slices share, if the task has so many */
     TURN_BYTES = 4 << 20,    /* points of a turn, */
-    TURN_TILES = 64,         /* but of so many tiles at least, if there are */
+    TURN_TILES = 64,         /* but it may have so many tiles, whatever they take */
     DEPTH = 64,              /* channels that are read, of which weights' points are in the cache */
     CHUNK_TILES = 64,        /* of which the weight gradient takes the points at once, at least */
     TASKS = 16,              /* wanted, for the threads to share */
     THREAD_TASKS = 4,        /* enough for each thread */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
-    LEAST_COLUMNS = 16,      /* AMPK_WINOGRAD_COLUMNS, or half of it */
+    LEAST_COLUMNS = 16,      /* that a block of a product has with AVX2 */
     WEIGHT_TILES = 12,       /* as many tiles cost as much as the points of the weights */
     FEWEST_TILES = 16,       /* in an image: fewer do not pay for the points of the weights */
     FEWEST_BF16_TILES = 25,  /* the same where BF16 could be multiplied instead */
@@ -60,9 +61,9 @@ static bool has_enough_tiles(const struct ampk_conv_shape *s, size_t tiles, bool
            tiles >= (bf16 ? FEWEST_BF16_TILES : FEWEST_TILES);
 }
 
-/* Where images are multiplied together, what counts is that there are fewer products, with those
- * that the points of the weights cost. But the number of images has no say where a network runs
- * forward alone: it gives each the same results whatever others are beside it. */
+/* Where images are multiplied together (not in BF16), what counts is that there are fewer products,
+ * with those that the points of the weights cost. But the number of images has no say where a
+ * network runs forward alone: it gives each the same results whatever others are beside it. */
 bool ampk_winograd_suits(const struct ampk_conv_shape *s, const struct ampk_isa *isa, bool bf16)
 {
     size_t pixels = (size_t)s->h * s->w, tiles = (size_t)tile_count(s->h) * tile_count(s->w);
@@ -221,7 +222,7 @@ static void cut_gradient(const struct ampk_conv *conv, int threads, struct gradi
 
 /* ---- creation ---- */
 
-/* Floats: the points of a slice's weights, which a task computes first. */
+/* Floats: the points of a slice's weights, of `depth` channels. */
 size_t ampk_winograd_points(const struct pass *pass)
 {
     size_t slice = (size_t)pass->written / pass->slices;
@@ -242,10 +243,8 @@ size_t ampk_winograd_sums(const struct ampk_conv *conv)
 {
     const struct gradient *g = &conv->gradient;
     size_t c = (size_t)conv->shape.c / g->slices_c + AMPK_WINOGRAD_ROWS;
-    size_t blocks = (size_t)conv->shape.k / g->slices_k / LEAST_COLUMNS;
-    if (g->chunk == g->units)
-        return AMPK_WINOGRAD_POINTS * (c * AMPK_WINOGRAD_COLUMNS + AMPK_WINOGRAD_GAP);
-    return AMPK_WINOGRAD_POINTS * blocks * (c * LEAST_COLUMNS + AMPK_WINOGRAD_GAP);
+    size_t k = g->chunk < g->units ? (size_t)conv->shape.k / g->slices_k : AMPK_WINOGRAD_COLUMNS;
+    return AMPK_WINOGRAD_POINTS * k / LEAST_COLUMNS * (c * LEAST_COLUMNS + AMPK_WINOGRAD_GAP);
 }
 
 static size_t gradient_scratch(const struct ampk_conv *conv)

@@ -3,7 +3,7 @@
  *
  * A thread takes the points of a slice's weights from the weights themselves, for some channels at
  * a time, and multiplies them while they are in its cache. A weight gradient whose task has all
- * units is given right away too. */
+ * units is written where it is kept, without partial gradients. */
 #include "conv.h"
 
 enum {
@@ -68,10 +68,12 @@ static void take_points(const struct winograd_run *run, int unit, int channel, i
                                     x->depth, x->most);
 }
 
+/* The processor does not foresee where the rows begin, one after the other from memory. */
 static void prefetch(const float *rows, size_t count, size_t step, size_t length)
 {
+    const size_t line = 64 / sizeof *rows;
     for (size_t r = 0; r < count; r++)
-        for (size_t i = 0; i < length; i += 16)
+        for (size_t i = 0; i < length; i += line)
             __builtin_prefetch(rows + r * step + i);
 }
 
@@ -89,8 +91,11 @@ static uint32_t take_weights(const struct winograd_run *run, int slice, int chan
     const float *weights = run->weights + slice * written * lane + channel * step;
     for (size_t i = 0; i < written; i += AMPK_WINOGRAD_PANEL)
         for (size_t c = 0; c < depth; c += PACKED_CHANNELS) {
-            const float *block = weights + i * lane + c * step;
-            const float *next = block + PACKED_CHANNELS * step;
+            const float *block = weights + i * lane + c * step, *next = block;
+            if (c + PACKED_CHANNELS < depth || i + AMPK_WINOGRAD_PANEL == written)
+                next += PACKED_CHANNELS * step; /* perhaps beyond the last, to no harm */
+            else
+                next = weights + (i + AMPK_WINOGRAD_PANEL) * lane;
             if (pass->to_x)
                 prefetch(next, PACKED_CHANNELS, filter, AMPK_WINOGRAD_PANEL * TAPS);
             else
@@ -232,7 +237,6 @@ static uint32_t multiply_tiles(struct ampk_context *ctx, const struct ampk_conv 
         .channels = (size_t)conv->shape.c / g->slices_c,
         .filters = (size_t)conv->shape.k / g->slices_k,
         .sums = lane->scratch,
-        .at_once = g->chunk == g->units,
         .filter = filter};
     float *points = w.sums + ampk_winograd_sums(conv);
     uint32_t largest = 0;
@@ -259,15 +263,14 @@ uint32_t ampk_winograd_gradient(struct ampk_context *ctx, struct ampk_conv *conv
                                 char *memory, float *partial)
 {
     const struct gradient *g = &conv->gradient;
-    size_t taps = (size_t)conv->shape.kh * conv->shape.kw;
-    size_t channels = (size_t)conv->shape.c / g->slices_c, filter = (size_t)conv->shape.c * taps;
+    size_t channels = (size_t)conv->shape.c / g->slices_c, filter = (size_t)conv->shape.c * TAPS;
     size_t filters = (size_t)conv->shape.k / g->slices_k;
     struct lane lane =
         ampk_conv_lane_at(memory, conv, sizeof(float) * channels * x->w * g->bands.in_rows,
                           sizeof(float) * filters * dy->w * g->bands.rows);
     if (g->groups > 1)
-        return multiply_tiles(ctx, conv, x, dy, task, &lane, partial, channels * taps);
+        return multiply_tiles(ctx, conv, x, dy, task, &lane, partial, channels * TAPS);
     float *kept =
-        g->kept + task / g->slices_c * filters * filter + task % g->slices_c * channels * taps;
+        g->kept + task / g->slices_c * filters * filter + task % g->slices_c * channels * TAPS;
     return multiply_tiles(ctx, conv, x, dy, task, &lane, kept, filter);
 }

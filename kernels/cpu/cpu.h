@@ -104,22 +104,23 @@ enum {
     AMPK_WINOGRAD_GAP = 32,     /* floats from the end of a point's values to the next point's */
 };
 
-/* Points of x and dy that take_tiles took, and what becomes of them. */
+/* A weight gradient, or a part of its sums, from the points that take_tiles took of x and dy. */
 struct ampk_winograd_gradient {
-    size_t tiles, most, channels, filters;
+    size_t tiles, most; /* that there are, and that there is room for */
+    size_t channels, filters;
     const float *points;
-    float *sums; /* of points. All in one call: 36 * ((channels + ROWS) * COLUMNS + GAP) floats;
-                    else so many for every COLUMNS filters. */
-    bool at_once, add; /* all tiles in one call; to the sums of the calls before */
-    float *gradient;   /* [filters][channels][9]; NULL: there is more to be added first */
-    size_t filter;     /* floats from one filter to the next */
+    float *sums; /* of points: 36 * ((channels + ROWS) * COLUMNS + GAP) floats if this is all, else
+                    so many for every COLUMNS filters */
+    bool add;    /* to the sums of the calls before */
+    float *gradient; /* [filters][channels][9]; NULL: there is more to be added first */
+    size_t filter;   /* floats from one filter to the next */
 };
 
-/* winograd.c, for conv.c. All is FP32; channels and `written` are multiples of a panel. */
+/* winograd.c, for conv_winograd_run.c. All is FP32; channels and `written` are multiples of a
+ * panel. */
 struct ampk_winograd {
-    /* For the caches of CPUs that have this set: floats of the points of a slice's weights, beyond
-     * which they come from memory again and again, and channels of a slice of the weight gradient.
-     */
+    /* For the caches of CPUs that have this set: floats of the points of a slice's weights, of all
+     * channels that are read, and channels of a slice of the weight gradient. */
     size_t slice_points, gradient_slice;
     /* Whether slices share the points of what they read, as conv_winograd.c has it: where that was
      * measured to be faster. */
@@ -128,18 +129,17 @@ struct ampk_winograd {
      * next there are steps, one of which is 9. */
     void (*pack)(const float *weights, size_t lane_step, size_t channel_step, size_t channels,
                  float *panel);
-    /* points[36][channels][PANEL], between one point's first and the next's count + GAP floats.
-     * turned: of the taps in the opposite order, as from y to x. */
-    void (*to_points)(const float *panel, size_t channels, bool turned, float *points,
+    /* points[36][channels][PANEL]; one point begins count + GAP floats behind the one before.
+     * flipped: of the taps in the opposite order, as from y to x. */
+    void (*to_points)(const float *panel, size_t channels, bool flipped, float *points,
                       size_t count);
     /* The points of in[4*rows + 2][w][channels], whose first row is the one above the band, tile
      * after tile, from one to the next `stride` floats. Of `most` tiles there is room for:
      * 36 * (most * stride + GAP) floats. */
     void (*take_input)(const struct ampk_winograd_band *, const float *in, size_t channels,
                        float *points, size_t stride, size_t most);
-    /* y[36][tiles][written] (+)= x[36][tiles][channels] * weights; room as above, for so many
-     * tiles.
-     */
+    /* y[36][tiles][written] (+)= x[36][tiles][channels] * weights, whose points are
+     * [36][written / PANEL][channels][PANEL]; room as above, for so many tiles. */
     void (*multiply)(size_t tiles, size_t channels, const float *x, size_t x_most,
                      const float *weights, size_t written, float *y, size_t y_most, bool add);
     /* out[4*rows][w][written] from the points of a band */

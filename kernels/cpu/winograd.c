@@ -310,14 +310,15 @@ static void pack(const float *weights, size_t lane_step, size_t channel_step, si
                   panel + c * TAPS * PANEL, AMPK_FP32, PANEL);
 }
 
-static void to_points(const float *panel, size_t channels, bool turned, float *points, size_t count)
+static void to_points(const float *panel, size_t channels, bool flipped, float *points,
+                      size_t count)
 {
     size_t step = point_step(count);
     for (size_t c = 0; c < channels; c++, panel += TAPS * PANEL, points += PANEL)
         for (int i = 0; i < PANEL; i += AMPK_LANES) {
             ampk_vec in[TAPS], out[POINTS];
             for (int tap = 0; tap < TAPS; tap++)
-                in[tap] = ampk_vec_load(panel + (turned ? TAPS - 1 - tap : tap) * PANEL + i, 0,
+                in[tap] = ampk_vec_load(panel + (flipped ? TAPS - 1 - tap : tap) * PANEL + i, 0,
                                         AMPK_FP32, AMPK_LANES);
             weights_tile(in, out);
             store_points(points + i, step, out, POINTS);
@@ -375,8 +376,9 @@ static uint32_t add_gradient(const struct ampk_winograd_gradient *g)
     size_t step = point_step(whole_blocks(g->channels) * COLUMNS);
     const float *dy = g->points + POINTS * x_step;
     float *sums = g->sums;
+    bool is_all = g->gradient && !g->add;
     ampk_vec_amax largest = ampk_vec_amax_zero();
-    for (size_t j = 0; j < g->filters; j += COLUMNS, sums += g->at_once ? 0 : POINTS * step) {
+    for (size_t j = 0; j < g->filters; j += COLUMNS, sums += is_all ? 0 : POINTS * step) {
         for (int p = 0; p < POINTS; p++)
             for (size_t i = 0; i < g->channels; i += ROWS)
                 multiply_block(ROWS, g->tiles, g->points + p * x_step + i, 1, g->channels,

@@ -279,9 +279,21 @@ AMP_TEST(one_weight_gradient_that_is_not_finite)
 
 /* ---- backward ---- */
 
+#ifndef CONFORMANCE_CUDA
+/* A data gradient that the CPU backend takes with AVX2 in two turns. */
+static void turns_backward_case(struct rig *r)
+{
+    compare_backward(r, (struct ampk_conv_shape){9, 64, 9, 9, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16,
+                                                 false, false, false});
+}
+#endif
+
 AMP_TEST(conv_backward)
 {
     run_cases(backward_case, 60);
+#ifndef CONFORMANCE_CUDA
+    run_cases(turns_backward_case, 1);
+#endif
 }
 
 /* So many weights, images and rows that the CPU backend cuts the rows and yet gives several cuts to

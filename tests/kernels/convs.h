@@ -63,7 +63,8 @@ static struct ampk_conv_shape random_conv_shape(void)
 }
 
 /* What the CPU backend computes in tiles of 4 x 4: one band of them, several and a short last one,
- * more images than a task takes, images of few tiles; and one of too few. Channels of which some
+ * more images than a task takes, images of few tiles, too few where there is no
+ * backward. Channels of which some
  * at a time are multiplied. */
 static void tiled_shape(struct ampk_conv_shape *s)
 {
