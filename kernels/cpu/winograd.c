@@ -53,8 +53,8 @@ AMPK_INLINE void multiply_block(const int rows, size_t depth, const float *a, si
 
 /* out[rows][COLUMNS] (+)= a[rows][depth] * b[depth][COLUMNS], of any number of rows: in blocks that
  * differ by one at most, since a block of few rows waits for its sums. */
-static void multiply_rows(size_t rows, size_t depth, const float *a, const float *b, size_t b_step,
-                          float *out, size_t out_row, bool add)
+AMPK_INLINE void multiply_rows(size_t rows, size_t depth, const float *a, const float *b,
+                               size_t b_step, float *out, size_t out_row, const bool add)
 {
     size_t blocks = (rows + ROWS - 1) / ROWS;
     for (size_t i = 0; i < blocks; i++) {
@@ -325,8 +325,9 @@ static void to_points(const float *panel, size_t channels, bool flipped, float *
         }
 }
 
-static void multiply(size_t tiles, size_t channels, const float *x, size_t x_most,
-                     const float *weights, size_t written, float *y, size_t y_most, bool add)
+AMPK_INLINE void multiply_points(size_t tiles, size_t channels, const float *x, size_t x_most,
+                                 const float *weights, size_t written, float *y, size_t y_most,
+                                 const bool add)
 {
     size_t w_step = point_step(channels * written), x_step = point_step(x_most * channels);
     size_t y_step = point_step(y_most * written);
@@ -335,6 +336,16 @@ static void multiply(size_t tiles, size_t channels, const float *x, size_t x_mos
             multiply_rows(tiles, channels, x + p * x_step,
                           weights + p * w_step + j / PANEL * PANEL * channels + j % PANEL, PANEL,
                           y + p * y_step + j, written, add);
+}
+
+/* One copy that adds and one that does not: to decide that for every block took 4 % of a pass. */
+static void multiply(size_t tiles, size_t channels, const float *x, size_t x_most,
+                     const float *weights, size_t written, float *y, size_t y_most, bool add)
+{
+    if (add)
+        multiply_points(tiles, channels, x, x_most, weights, written, y, y_most, true);
+    else
+        multiply_points(tiles, channels, x, x_most, weights, written, y, y_most, false);
 }
 
 /* The gradient at some filters from points that lie `step` apart, COLUMNS from channel to channel.
