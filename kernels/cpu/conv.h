@@ -148,7 +148,9 @@ struct operand {
 void ampk_conv_load_rows(struct ampk_context *, const struct ampk_conv *, const struct operand *,
                          void *dst);
 
-/* ---- conv.c ---- */
+/* Rows as oneDNN reads them: where they are, if they are stored so, else cast into memory. */
+void *ampk_conv_take_rows(struct ampk_context *, const struct ampk_conv *, const struct operand *,
+                          void *memory);
 
 /* This thread's memory: x, y, scratch. And the packed weights of a pass's slice. */
 struct lane {
@@ -184,6 +186,8 @@ uint32_t ampk_conv_store(struct ampk_context *, const float *values, const struc
 struct lane ampk_conv_take_unit(struct ampk_context *, const struct ampk_conv *,
                                 const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
                                 int unit, const struct lane *, bool in_place);
+/* A unit's sums for batch-norm, two per channel, of which the region's become 0. */
+float *ampk_conv_clear_sums(const struct ampk_region *, const struct finish *, int unit);
 
 /* ---- conv_1x1.c ---- */
 
