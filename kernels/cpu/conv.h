@@ -1,8 +1,9 @@
 /* A convolution of the CPU backend. conv_create.c cuts its work and makes it, conv.c runs its
- * passes, conv_weights.c takes its weights in and gives its weight gradient out. conv_winograd.c
- * cuts and conv_winograd_run.c runs what winograd.c multiplies; weight gradients are conv_pairs.c's
- * in BF16, conv_gradient.c's in FP32, else oneDNN's.
- * conv_1x1.c knows the 1x1 convolutions of BF16 whose passes are not oneDNN's. */
+ * passes, conv_operand.c has what their tasks read and write, conv_weights.c takes its weights in
+ * and gives its weight gradient out. conv_winograd.c cuts and conv_winograd_run.c runs what
+ * winograd.c multiplies. Other weight gradients are conv_pairs.c's in BF16 and conv_gradient.c's in
+ * FP32, where they suit, else oneDNN's. conv_1x1.c knows the 1x1 convolutions of BF16 whose passes
+ * are not oneDNN's. */
 #ifndef AMPK_CPU_CONV_H
 #define AMPK_CPU_CONV_H
 
@@ -168,7 +169,7 @@ struct finish {
     bool accumulate;
 };
 
-/* memory: all threads'. */
+/* memory: all threads', of which this thread's is taken. */
 struct lane ampk_conv_lane_at(char *memory, const struct ampk_conv *, size_t x_bytes,
                               size_t y_bytes);
 /* The same for a unit's operands of a pass. */
@@ -243,6 +244,7 @@ size_t ampk_winograd_turn_bytes(const struct ampk_conv *, const struct pass *);
 size_t ampk_winograd_sums(const struct ampk_conv *);
 struct ampk_winograd_band ampk_winograd_band(const struct ampk_conv_shape *, const struct bands *,
                                              int unit);
+
 /* ---- conv_winograd_run.c ---- */
 
 /* weights: in order. memory: the threads', points: for a turn. Raises weights_amax, if not NULL. */

@@ -419,15 +419,15 @@ size_t ampk_conv_bytes(const struct ampk_conv_shape *s, const struct ampk_isa *i
     return (conv.packs_anew ? 0 : 2 * packed) + ampk_conv_weight_count(s) * sizeof(float);
 }
 
-/* The packed weights of a pass or the partial gradients, whichever are more: about, since neither
- * Winograd's points are counted nor how many partial gradients there are. */
+/* The packed weights of a pass or one partial gradient, whichever is more. Winograd's points are
+ * not counted, nor further partial gradients. */
 size_t ampk_conv_work_bytes(const struct ampk_conv_shape *s, const struct ampk_isa *isa, bool bf16)
 {
     struct ampk_conv conv = describe(s, isa, bf16);
     size_t weights = ampk_cpu_conv_padded_weights(&conv);
-    size_t copy = conv.bf16 || conv.winograd ? 0 : weights * sizeof(float);
-    bool packs = conv.packs_anew && !conv.winograd;
-    size_t packed = packs ? weights * ampk_operand_bytes(&conv) + copy : copy;
+    size_t copy = conv.bf16 ? 0 : weights * sizeof(float);
+    size_t packed = conv.packs_anew ? weights * ampk_operand_bytes(&conv) + copy : copy;
+    if (conv.winograd) packed = 0;
     size_t gradient = s->forward_only ? 0 : weights * sizeof(float);
     return packed > gradient ? packed : gradient;
 }

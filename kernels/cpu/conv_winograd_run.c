@@ -34,7 +34,7 @@ struct points {
 /* Points of weights in a thread's memory. */
 struct weight_points {
     float *at;
-    int has;          /* which: of a slice and of some channels; -1: none yet */
+    int has;          /* slice * read + the first of `depth` channels; -1: none yet */
     uint32_t largest; /* magnitude of all weights so far */
 };
 
@@ -77,7 +77,8 @@ static void prefetch(const float *rows, size_t count, size_t step, size_t length
             __builtin_prefetch(rows + r * step + i);
 }
 
-/* In panels of the channels that the pass writes, of some that it reads: these stay in the
+/* Takes the points of a slice's weights for `depth` channels that are read. Returns the largest
+ * magnitude before rounding. Goes panel by panel, so few channels at a time that they stay in the
  * first-level cache. */
 static uint32_t take_weights(const struct winograd_run *run, int slice, int channel, float *points)
 {
@@ -111,7 +112,7 @@ static uint32_t take_weights(const struct winograd_run *run, int slice, int chan
     return largest;
 }
 
-/* Makes sure of the points of a slice's weights for `depth` channels. */
+/* The same, if the thread does not have them. */
 static void need_weights(const struct winograd_run *run, int slice, int channel,
                          struct weight_points *weights)
 {
@@ -122,7 +123,7 @@ static void need_weights(const struct winograd_run *run, int slice, int channel,
     if (found > weights->largest) weights->largest = found;
 }
 
-/* Units [first, end) of a slice. rows: memory for those of the result. */
+/* Multiplies units [first, end) for a slice and stores the result. rows: memory for its rows. */
 static uint32_t multiply_points(const struct winograd_run *run, int first, int end, int slice,
                                 const struct points *x, struct weight_points *weights,
                                 const struct points *y, float *rows)
@@ -268,9 +269,9 @@ uint32_t ampk_winograd_gradient(struct ampk_context *ctx, struct ampk_conv *conv
     struct lane lane =
         ampk_conv_lane_at(memory, conv, sizeof(float) * channels * x->w * g->bands.in_rows,
                           sizeof(float) * filters * dy->w * g->bands.rows);
-    if (g->groups > 1)
-        return multiply_tiles(ctx, conv, x, dy, task, &lane, partial, channels * TAPS);
-    float *kept =
-        g->kept + task / g->slices_c * filters * filter + task % g->slices_c * channels * TAPS;
-    return multiply_tiles(ctx, conv, x, dy, task, &lane, kept, filter);
+    bool whole = g->groups == 1;
+    if (whole)
+        partial =
+            g->kept + task / g->slices_c * filters * filter + task % g->slices_c * channels * TAPS;
+    return multiply_tiles(ctx, conv, x, dy, task, &lane, partial, whole ? filter : channels * TAPS);
 }

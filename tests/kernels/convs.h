@@ -63,9 +63,8 @@ static struct ampk_conv_shape random_conv_shape(void)
 }
 
 /* What the CPU backend computes in tiles of 4 x 4: one band of them, several and a short last one,
- * more images than a task takes, images of few tiles, too few where there is no
- * backward. Channels of which some
- * at a time are multiplied. */
+ * more images than a task takes, and images of few tiles, which suit a training alone. Channels are
+ * multiplied all at once or in parts. */
 static void tiled_shape(struct ampk_conv_shape *s)
 {
     static const int sides[][3] = {{2, 13, 16}, {1, 20, 27}, {2, 36, 33}, {5, 16, 16},
