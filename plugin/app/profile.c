@@ -214,28 +214,21 @@ static void forget(struct amp_profile *p)
     }
 }
 
-/* Keeps the smallest times. Until take_layers_out, `other` holds the time of the whole pass. */
+/* Keeps the smallest times. The rest of a pass belongs to no layer: of the same round, or the time
+ * that a disturbance costs a layer would be taken for it. */
 static void keep(struct amp_profile *p, const struct timed *t, enum amp_profile_way way)
 {
     for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++) {
-        double *other = &p->other.seconds[way][pass];
-        *other = fmin(*other, t->whole[pass]); /* fmin takes the number beside a NaN */
+        double *other = &p->other.seconds[way][pass], rest = t->whole[pass];
         for (int i = 0; i < p->net->n; i++) {
             double *seconds = &p->layers[i].seconds[way][pass];
-            *seconds = fmin(*seconds, t->seconds[i][pass]);
+            *seconds = fmin(*seconds, t->seconds[i][pass]); /* the number beside a NaN */
+            rest -= t->seconds[i][pass];
         }
+        *other = fmin(*other, rest);
     }
     p->update[way] = fmin(p->update[way], t->update);
     p->step[way] = fmin(p->step[way], t->update + amp_profile_both(t->whole));
-}
-
-/* The rest of a pass belongs to no layer. NaN stays NaN. */
-static void take_layers_out(struct amp_profile *p)
-{
-    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
-        for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++)
-            for (int i = 0; i < p->net->n; i++)
-                p->other.seconds[way][pass] -= p->layers[i].seconds[way][pass];
 }
 
 /* Layers may leave FP16 at first, each in a step that is then skipped; so at most one more step per
@@ -321,7 +314,6 @@ int amp_profile_time(struct amp_profile *p, network *nets[AMP_PROFILE_WAYS], FIL
             "mixed precision skips its steps: values overflow; `darknet amp check` says where");
     else
         trace_steps(p, ways);
-    take_layers_out(p);
     p->plan = amp_plan_in_use(nets[AMP_PROFILE_MIXED]);
     for (int way = 0; way < AMP_PROFILE_WAYS; way++)
         stop_watching(&ways[way]);

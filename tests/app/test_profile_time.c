@@ -7,11 +7,12 @@
 
 static double clock_seconds, tick = 1;
 static int reads, slow_from; /* the read from which a tick is three times as long; 0: none */
+static int slow_each;        /* of so many reads one is as slow; 0: none */
 
 double __wrap_amp_clock_seconds(void);
 double __wrap_amp_clock_seconds(void)
 {
-    bool slow = slow_from && reads >= slow_from;
+    bool slow = (slow_from && reads >= slow_from) || (slow_each && reads % slow_each == 0);
     ++reads;
     return clock_seconds += slow ? 3 * tick : tick;
 }
@@ -129,6 +130,21 @@ AMP_TEST(the_fastest_round_counts)
     CHECK_INT(t.p.rounds, 4);
     for (int way = 0; way < AMP_PROFILE_WAYS; way++)
         CHECK_NEAR(t.layers[1].seconds[way][AMP_PROFILE_FORWARD], tick, 1e-9);
+    end_timing(&t);
+}
+
+/* Another layer is disturbed in every round, so the fastest pass takes longer than the sum of the
+ * fastest of all its parts. */
+AMP_TEST(what_disturbs_layers_is_not_taken_for_the_rest)
+{
+    struct timing t;
+    tick = 1e-6;
+    slow_each = 7;
+    time_detector(&t, false);
+    slow_each = 0;
+    struct amp_profile_layer total = amp_profile_total(&t.p);
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
+        CHECK(amp_profile_both(total.seconds[way]) + t.p.update[way] < t.p.step[way] - 3 * tick);
     end_timing(&t);
 }
 
