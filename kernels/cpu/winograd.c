@@ -179,9 +179,7 @@ AMPK_INLINE void points_to_gradient(const ampk_vec s[6], ampk_vec out[3])
     }
 
 TRANSFORM(result_tile, points_to_result, 6, 4)
-TRANSFORM(delta_tile, delta_to_points, 4, 6)
 TRANSFORM(weights_tile, weights_to_points, 3, 6)
-TRANSFORM(gradient_tile, points_to_gradient, 6, 3)
 
 /* Vectors that lie `step` apart, from or to p. */
 AMPK_INLINE void load_points(ampk_vec *v, int count, const float *p, size_t step)
@@ -209,10 +207,18 @@ AMPK_INLINE void store_row(const ampk_vec d[6], float *points, size_t step)
     store_points(points, step, out, 6);
 }
 
+AMPK_INLINE void store_delta_row(const ampk_vec d[4], float *points, size_t step)
+{
+    ampk_vec out[6];
+    delta_to_points(d, out);
+    store_points(points, step, out, 6);
+}
+
 /* ---- tiles of a band ---- */
 
 /* Of 6 x 6 pixels. Two rows of points at once, each from the rows of pixels that it needs: 36
- * values do not fit into registers, and to store them takes longer than to load pixels again. */
+ * values do not fit into registers, and to store them takes longer than to load pixels again. So
+ * it is with the points of deltas and with the gradient from its points. */
 AMPK_INLINE void input_points(const float *pixels, int x, int w, size_t c, const bool inside,
                               float *points, size_t step)
 {
@@ -262,21 +268,51 @@ static void take_input(const struct ampk_winograd_band *b, const float *in, size
         }
 }
 
+/* Of 4 x 4 results; of the last tile of a row fewer columns. */
+AMPK_INLINE void delta_points(const float *dy, int columns, size_t row, size_t k, float *points,
+                              size_t step)
+{
+    for (size_t i = 0; i < k; i += AMPK_LANES, dy += AMPK_LANES, points += AMPK_LANES) {
+        ampk_vec d[4], a[4], b[4];
+#define D(y) load_pixel(dy + (y)*row + j * k, j < columns)
+        for (int j = 0; j < 4; j++)
+            d[j] = D(0);
+        store_delta_row(d, points, step);
+        for (int j = 0; j < 4; j++) {
+            ampk_vec even = D(0) + D(2), odd = D(1) + D(3);
+            a[j] = even + odd;
+            b[j] = even - odd;
+        }
+        store_delta_row(a, points + 6 * step, step);
+        store_delta_row(b, points + 12 * step, step);
+        for (int j = 0; j < 4; j++) {
+            ampk_vec even = plus(D(0), 4, D(2)), odd = plus(D(1), 4, D(3));
+            a[j] = plus(even, 2, odd);
+            b[j] = plus(even, -2, odd);
+        }
+        store_delta_row(a, points + 18 * step, step);
+        store_delta_row(b, points + 24 * step, step);
+        for (int j = 0; j < 4; j++)
+            d[j] = D(3);
+        store_delta_row(d, points + 30 * step, step);
+#undef D
+    }
+}
+
 /* dy: [4*rows][w][k]; points: [36][step / k][k] */
 static void deltas_to_points(const struct ampk_winograd_band *b, const float *dy, size_t k,
                              float *points, size_t step)
 {
+    size_t line = (size_t)b->w * k;
     for (int row = 0; row < b->rows; row++)
-        for (int column = 0; column < b->columns; column++, points += k)
-            for (size_t i = 0; i < k; i += AMPK_LANES) {
-                ampk_vec in[16], out[POINTS];
-                const float *rows = dy + ((size_t)row * b->w + column) * 4 * k + i;
-                for (int p = 0; p < 16; p++)
-                    in[p] = load_pixel(rows + ((size_t)(p / 4) * b->w + p % 4) * k,
-                                       column * 4 + p % 4 < b->w);
-                delta_tile(in, out);
-                store_points(points + i, step, out, POINTS);
-            }
+        for (int column = 0; column < b->columns; column++, points += k) {
+            const float *rows = dy + row * 4 * line + column * 4 * k;
+            int columns = b->w - column * 4;
+            if (columns >= 4)
+                delta_points(rows, 4, line, k, points, step);
+            else
+                delta_points(rows, columns, line, k, points, step);
+        }
 }
 
 /* points: [36][tiles of k values]; out: [4*rows][w][k] */
@@ -348,6 +384,27 @@ static void multiply(size_t tiles, size_t channels, const float *x, size_t x_mos
         multiply_points(tiles, channels, x, x_most, weights, written, y, y_most, false);
 }
 
+/* From 36 points that lie `step` apart: a row of taps after the other. */
+AMPK_INLINE void gradient_taps(const float *points, size_t step, ampk_vec out[TAPS])
+{
+    ampk_vec row[6];
+#define S(y) ampk_vec_load(points + ((y)*6 + j) * step, 0, AMPK_FP32, AMPK_LANES)
+    for (int j = 0; j < 6; j++) {
+        ampk_vec a = (S(1) + S(2)) * ampk_vec_set(-1 / 6.f), c = S(3) + S(4);
+        row[j] = plus(plus(a, 1 / 24.f, c), 1 / 4.f, S(0));
+    }
+    points_to_gradient(row, out);
+    for (int j = 0; j < 6; j++)
+        row[j] = plus((S(2) - S(1)) * ampk_vec_set(1 / 6.f), 1 / 12.f, S(3) - S(4));
+    points_to_gradient(row, out + 3);
+    for (int j = 0; j < 6; j++) {
+        ampk_vec a = (S(1) + S(2)) * ampk_vec_set(-1 / 6.f), c = S(3) + S(4);
+        row[j] = plus(a, 1 / 6.f, c) + S(5);
+    }
+    points_to_gradient(row, out + 6);
+#undef S
+}
+
 /* The gradient at some filters from points that lie `step` apart, COLUMNS from channel to channel.
  * Vectors of filters are turned a few channels at a time. */
 static void give_gradient(const float *points, size_t step, size_t channels, float *gradient,
@@ -357,9 +414,8 @@ static void give_gradient(const float *points, size_t step, size_t channels, flo
     for (size_t c = 0; c < channels; c += TURNED) {
         float taps[TURNED * TAPS][AMPK_LANES];
         for (size_t i = 0; i < TURNED; i++) {
-            ampk_vec in[POINTS], out[TAPS];
-            load_points(in, POINTS, points + (c + i) * COLUMNS, step);
-            gradient_tile(in, out);
+            ampk_vec out[TAPS];
+            gradient_taps(points + (c + i) * COLUMNS, step, out);
             for (int tap = 0; tap < TAPS; tap++)
                 *largest = ampk_vec_amax_raise(*largest, out[tap], AMPK_LANES);
             store_points(taps[i * TAPS], AMPK_LANES, out, TAPS);
