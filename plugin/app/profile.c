@@ -214,15 +214,15 @@ static void forget(struct amp_profile *p)
     }
 }
 
-/* Keeps the smallest times. The rest of a pass belongs to no layer: of the same round, or the time
- * that a disturbance costs a layer would be taken for it. */
+/* Keeps the smallest times. `other` is what the layers leave of a pass in the same round: the
+ * fastest pass less every layer's fastest time would hold what disturbed layers. */
 static void keep(struct amp_profile *p, const struct timed *t, enum amp_profile_way way)
 {
     for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++) {
         double *other = &p->other.seconds[way][pass], rest = t->whole[pass];
         for (int i = 0; i < p->net->n; i++) {
             double *seconds = &p->layers[i].seconds[way][pass];
-            *seconds = fmin(*seconds, t->seconds[i][pass]); /* the number beside a NaN */
+            *seconds = fmin(*seconds, t->seconds[i][pass]); /* fmin takes the number beside a NaN */
             rest -= t->seconds[i][pass];
         }
         *other = fmin(*other, rest);

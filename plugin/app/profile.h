@@ -44,8 +44,8 @@ enum { AMP_PROFILE_LOADER_ROW = AMP_PROFILE_WAYS };
 /* Sets the FLOPs, from the descriptions. */
 void amp_profile_count(struct amp_profile *);
 
-/* Sum of all layers and of `other`: shares are shares of it. Each is the fastest of the rounds, so
- * that on a disturbed machine a whole step takes longer. */
+/* Sum of all layers and of `other`: shares are shares of it. Each part is the fastest of the rounds
+ * for itself, so on a disturbed machine the sum is less than the passes of a whole step. */
 struct amp_profile_layer amp_profile_total(const struct amp_profile *);
 /* The unit of a batch: "images", or "inputs" if the net reads sequences. */
 const char *amp_profile_unit(const struct amp_net_desc *);

@@ -133,8 +133,8 @@ AMP_TEST(the_fastest_round_counts)
     end_timing(&t);
 }
 
-/* Another layer is disturbed in every round, so the fastest pass takes longer than the sum of the
- * fastest of all its parts. */
+/* One read in seven is slow. A round's reads are no multiple of seven, so that other layers are
+ * disturbed in each, and the fastest pass takes longer than the sum of the fastest of its parts. */
 AMP_TEST(what_disturbs_layers_is_not_taken_for_the_rest)
 {
     struct timing t;
