@@ -217,8 +217,9 @@ AMPK_INLINE void store_delta_row(const ampk_vec d[4], float *points, size_t step
 /* ---- tiles of a band ---- */
 
 /* Of 6 x 6 pixels. Two rows of points at once, each from the rows of pixels that it needs: 36
- * values do not fit into registers, and to store them takes longer than to load pixels again. So
- * it is with the points of deltas and with the gradient from its points. */
+ * values do not fit into registers, and to store them takes longer than to load pixels again.
+ * delta_points and gradient_taps do as this. Along the columns all three have the transforms above,
+ * operation by operation. */
 AMPK_INLINE void input_points(const float *pixels, int x, int w, size_t c, const bool inside,
                               float *points, size_t step)
 {
@@ -384,7 +385,7 @@ static void multiply(size_t tiles, size_t channels, const float *x, size_t x_mos
         multiply_points(tiles, channels, x, x_most, weights, written, y, y_most, false);
 }
 
-/* From 36 points that lie `step` apart: a row of taps after the other. */
+/* From 36 points that lie `step` apart: one row of taps after another. */
 AMPK_INLINE void gradient_taps(const float *points, size_t step, ampk_vec out[TAPS])
 {
     ampk_vec row[6];
