@@ -218,8 +218,8 @@ AMPK_INLINE void store_delta_row(const ampk_vec d[4], float *points, size_t step
 
 /* Of 6 x 6 pixels. Two rows of points at once, each from the rows of pixels that it needs: 36
  * values do not fit into registers, and to store them takes longer than to load pixels again.
- * delta_points and gradient_taps do as this. Along the columns all three have the transforms above,
- * operation by operation. */
+ * delta_points and gradient_taps do the same. Along the columns all three repeat the transforms
+ * above, operation by operation. */
 AMPK_INLINE void input_points(const float *pixels, int x, int w, size_t c, const bool inside,
                               float *points, size_t step)
 {
