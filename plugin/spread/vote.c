@@ -12,7 +12,7 @@ void amp_vote_cast(const struct amp_step *s, const struct amp_scaler *begun, str
     v->sent = s->sent;
     v->cause_is_scale = s->cause_is_scale;
     v->searching = scaler->searching;
-    v->step_backoff = scaler->step_backoff;
+    v->no_room = scaler->no_room;
     v->at_floor = scaler->at_floor;
     v->tracker = scaler->tracker;
     v->scale = scaler->scale;
@@ -39,14 +39,14 @@ void amp_vote_say_once(struct amp_vote *v, int rank)
 struct amp_finding amp_findings_first(const struct amp_finding *all, int n)
 {
     int first = 0;
-    double refused = all[0].refused;
+    double largest = all[0].largest;
     for (int r = 1; r < n; r++) {
         if (amp_fault_before(&all[r].fault, &all[first].fault)) first = r;
-        if (all[r].refused > refused) refused = all[r].refused;
+        if (all[r].largest > largest) largest = all[r].largest;
     }
     struct amp_finding f = all[first];
     f.rank = first;
-    f.refused = refused;
+    f.largest = largest;
     return f;
 }
 
@@ -62,7 +62,7 @@ static void apply_scaler(const struct amp_vote *votes, int n, const struct amp_s
         s->redone += v->redone;
         s->backed_off += v->backed_off;
         s->searching = s->searching && v->searching;
-        s->step_backoff = s->step_backoff || v->step_backoff;
+        s->no_room = s->no_room || v->no_room;
         s->at_floor = s->at_floor || v->at_floor;
         if (v->tracker < s->tracker) s->tracker = v->tracker;
         if (v->scale < s->scale) s->scale = v->scale;

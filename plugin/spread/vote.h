@@ -8,7 +8,7 @@
 struct amp_vote {
     bool poisoned, cause_is_scale;
     bool sent; /* what it sent ahead counts, as no backward was repeated after that */
-    bool searching, step_backoff, at_floor; /* of the loss scale, as in struct amp_scaler */
+    bool searching, no_room, at_floor; /* of the loss scale, as in struct amp_scaler */
     int tracker, passes, bad_pass;
     int signal;      /* that asks this process to stop; 0: none */
     float told_loss; /* the losses: sums over the passes */
@@ -21,7 +21,7 @@ struct amp_vote {
 };
 
 /* The one of n findings, in the order of the processes, that came first in the pass; with the
- * largest value that any refused. */
+ * largest gradient of all. */
 struct amp_finding amp_findings_first(const struct amp_finding *, int n);
 
 /* Of passes that were judged together all processes would say the same, so that only process 0

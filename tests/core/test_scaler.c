@@ -25,10 +25,16 @@ static void start(const char *keys)
     amp_scaler_init(&s, &o, 5000);
 }
 
+static enum amp_verdict step_with(double largest)
+{
+    amp_scaler_pass(&s, largest);
+    return amp_scaler_step(&s, true, false);
+}
+
+/* Its gradients leave room for any scale. */
 static enum amp_verdict clean_step(void)
 {
-    amp_scaler_pass(&s);
-    return amp_scaler_step(&s, true, false);
+    return step_with(0);
 }
 
 /* A step given up because of the scale. */
@@ -114,6 +120,35 @@ AMP_TEST(an_overflow_restarts_the_window)
     CHECK_NEAR(s.scale, 64, 0);
 }
 
+AMP_TEST(only_steps_that_fit_at_the_next_scale_count_for_the_window)
+{
+    for (int growth = 2; growth <= 4; growth += 2) {
+        char keys[100];
+        snprintf(keys, sizeof keys, "loss_scale_init=64\nloss_scale_window=3\nloss_scale_growth=%d",
+                 growth);
+        start(keys);
+        double most = 65504. / growth;
+        for (int i = 0; i < 10; i++)
+            CHECK_INT(step_with(nextafter(most, INFINITY)), AMP_VERDICT_RETRY);
+        CHECK_NEAR(s.scale, 64, 0);
+        step_with(most);
+        step_with(most);
+        CHECK_INT(s.tracker, 2);
+        step_with(65504); /* begins anew */
+        CHECK_INT(s.tracker, 0);
+        amp_scaler_pass(&s, 65504); /* one pass of a step is enough */
+        amp_scaler_pass(&s, most);
+        amp_scaler_step(&s, true, false);
+        CHECK_INT(s.tracker, 0);
+        for (int i = 0; i < 3; i++) {
+            CHECK_NEAR(s.scale, 64, 0);
+            step_with(most);
+        }
+        CHECK_NEAR(s.scale, 64 * growth, 0);
+        CHECK_INT(s.backed_off, 0);
+    }
+}
+
 AMP_TEST(two_clean_steps_with_a_window_of_two_then_an_overflow)
 {
     start("loss_scale_init=128\nloss_scale_window=2\nloss_scale_backoff=0.25");
@@ -193,7 +228,7 @@ AMP_TEST(every_subdivision_has_its_own_retries)
     for (int subdivision = 0; subdivision < 3; subdivision++) {
         for (int i = 0; i < AMP_SCALER_RETRIES; i++)
             CHECK_INT(amp_scaler_overflow(&s, 0), AMP_VERDICT_RETRY);
-        amp_scaler_pass(&s);
+        amp_scaler_pass(&s, 0);
     }
     CHECK_NEAR(s.scale, 4096, 0);
     CHECK_INT(amp_scaler_step(&s, true, false), AMP_VERDICT_RETRY);
@@ -293,7 +328,7 @@ AMP_TEST(the_first_clean_pass_ends_the_search_even_inside_a_step)
 {
     start("");
     amp_scaler_overflow(&s, 65504.0 * 65536);
-    amp_scaler_pass(&s);
+    amp_scaler_pass(&s, 0);
     CHECK(!s.searching);
     CHECK_NEAR(s.scale, 256, 0);
     for (int i = 0; i < AMP_SCALER_RETRIES; i++)
@@ -424,7 +459,7 @@ AMP_TEST(other_dtypes_have_scale_one_and_skip_at_an_overflow)
 /* The rules once more, as a list of what happened instead of counters. */
 struct model {
     int exponent, low, high, growth, backoff, window, since_change, tries, stuck_in_a_row;
-    bool fixed, replay, search, fell, stuck;
+    bool fixed, replay, search, held, stuck;
 };
 
 static struct model model_of(const struct amp_options *o)
@@ -455,26 +490,29 @@ static enum amp_verdict model_overflow(struct model *m, double amax)
             down++;
     m->exponent = before - down < m->low ? m->low : before - down;
     m->since_change = 0;
-    m->fell = true;
+    m->held = true;
     if (!m->replay || (!m->search && m->tries == 4)) return AMP_VERDICT_SKIP;
     m->tries++;
     return AMP_VERDICT_RETRY;
 }
 
-static void model_pass(struct model *m)
+static void model_pass(struct model *m, double largest)
 {
     m->tries = 0;
     m->search = false;
+    if (m->fixed || ldexp(largest, m->growth) <= 65504) return;
+    m->since_change = 0;
+    m->held = true;
 }
 
 static enum amp_verdict model_step(struct model *m, bool applied, bool scale)
 {
-    bool fell = m->fell, stuck = m->stuck && scale && !applied;
+    bool held = m->held, stuck = m->stuck && scale && !applied;
     m->tries = 0;
-    m->fell = m->stuck = false;
+    m->held = m->stuck = false;
     m->stuck_in_a_row = stuck ? m->stuck_in_a_row + 1 : 0;
     if (!applied) return m->stuck_in_a_row >= 10 ? AMP_VERDICT_STOP : AMP_VERDICT_SKIP;
-    if (m->fixed || fell) return AMP_VERDICT_RETRY;
+    if (m->fixed || held) return AMP_VERDICT_RETRY;
     if (++m->since_change >= m->window) {
         m->since_change = 0;
         m->exponent = m->exponent + m->growth > m->high ? m->high : m->exponent + m->growth;
@@ -502,8 +540,9 @@ static bool random_pass(struct model *m, double overflow_rate)
         check_state(m);
         if (actual != AMP_VERDICT_RETRY) return false;
     }
-    amp_scaler_pass(&s);
-    model_pass(m);
+    double largest = test_random() % 4 ? 0 : test_uniform(0, 65504);
+    amp_scaler_pass(&s, largest);
+    model_pass(m, largest);
     check_state(m);
     return true;
 }

@@ -648,6 +648,25 @@ AMP_TEST(the_scale_grows_after_clean_steps_and_says_so)
     end(run);
 }
 
+/* The same gradients in every step: the scale grows as far as they fit, and not once too far. */
+AMP_TEST(the_scale_grows_only_as_far_as_gradients_fit)
+{
+    struct run *run = start("loss_scale_init=1\nloss_scale_window=1", DETECTOR, &ampk_cpu);
+    const struct amp_scaler *scaler = &run->step.scaler;
+    run->update.learning_rate = run->update.decay = 0;
+    for (int step = 0; step < 25; step++)
+        CHECK(run_step(run, 0, no_trouble));
+    double found = scaler->scale;
+    CHECK(found > 1 && found < scaler->max);
+    CHECK_INT(scaler->redone, 0);
+    rig_backward(run->rig, (float)found);
+    CHECK_INT(amp_graph_fault(run->rig->graph, true).class, AMP_FAULT_NONE);
+    CHECK(run->rig->graph->largest_gradient > 65504. / 2);
+    rig_backward(run->rig, (float)(2 * found));
+    CHECK_INT(amp_graph_fault(run->rig->graph, true).class, AMP_FAULT_BACKWARD);
+    end(run);
+}
+
 static void check_floor(bool onecycle)
 {
     struct run *run = start("loss_scale_init=2", DETECTOR, &ampk_cpu);

@@ -89,7 +89,7 @@ static void check_alike(int n)
         CHECK_INT(b->scaler.redone, a->scaler.redone);
         CHECK_INT(b->scaler.backed_off, a->scaler.backed_off);
         CHECK_INT(b->scaler.searching, a->scaler.searching);
-        CHECK_INT(b->scaler.step_backoff, a->scaler.step_backoff);
+        CHECK_INT(b->scaler.no_room, a->scaler.no_room);
         CHECK_INT(b->scaler.at_floor, a->scaler.at_floor);
         CHECK_INT(b->demotions.n, a->demotions.n);
     }
@@ -144,7 +144,7 @@ AMP_TEST(the_smallest_scale_counts)
         struct amp_scaler *s = &ranks[bad].step.scaler;
         s->retry = true;
         CHECK_INT(amp_scaler_overflow(s, 0), AMP_VERDICT_RETRY);
-        amp_scaler_pass(s);
+        amp_scaler_pass(s, 0);
         const char *log = agree(n, -1);
         check_alike(n);
         CHECK(!ranks[0].step.poisoned);
@@ -152,8 +152,26 @@ AMP_TEST(the_smallest_scale_counts)
         CHECK_INT(ranks[0].step.scaler.redone, 6);
         CHECK_INT(ranks[0].step.scaler.backed_off, 7);
         CHECK_INT(ranks[0].step.scaler.tracker, 0);
-        CHECK(ranks[0].step.scaler.step_backoff);
+        CHECK(ranks[0].step.scaler.no_room);
         CHECK_INT(strstr(log, "overflow in another process") != NULL, bad > 0);
+    }
+}
+
+/* Gradients that would not fit at the next scale in one process keep all from growing. */
+AMP_TEST(the_least_room_counts)
+{
+    FOR_EACH_POSITION(n, bad)
+    {
+        start(n);
+        begun.growth = 2;
+        for (int r = 0; r < n; r++) {
+            ranks[r].step.scaler.growth = 2;
+            amp_scaler_pass(&ranks[r].step.scaler, r == bad ? 40000 : 30000);
+        }
+        agree(n, -1);
+        check_alike(n);
+        CHECK(ranks[0].step.scaler.no_room && ranks[0].step.scaler.scale == 1024);
+        CHECK_INT(ranks[0].step.scaler.tracker, 0);
     }
 }
 
@@ -235,7 +253,7 @@ AMP_TEST(the_search_ends_in_all)
         ranks[r].step.scaler.retry = true;
         for (int k = 0; k < 10 + r; k++)
             amp_scaler_overflow(&ranks[r].step.scaler, 0);
-        amp_scaler_pass(&ranks[r].step.scaler);
+        amp_scaler_pass(&ranks[r].step.scaler, 0);
     }
     agree(3, -1);
     check_alike(3);
@@ -244,7 +262,7 @@ AMP_TEST(the_search_ends_in_all)
 }
 
 /* Passes that are judged together: the first fault in the order of computation, of the lowest rank
- * that has it, and the largest value that any refused. */
+ * that has it, and the largest gradient of all. */
 AMP_TEST(of_findings_the_first_in_the_pass_counts)
 {
     FOR_EACH_POSITION(n, bad)
@@ -257,12 +275,12 @@ AMP_TEST(of_findings_the_first_in_the_pass_counts)
                 (struct amp_finding){{AMP_FAULT_DIVERGED, 2, AMP_WATCH_ROLLING, NAN}, .rank = -1};
         CHECK_INT(amp_findings_first(all, n).rank, 0);
         all[bad].fault = (struct amp_fault){AMP_FAULT_FORWARD, 2, AMP_WATCH_Y, 1e6};
-        all[bad].refused = 5;
-        all[n - 1 - bad].refused += 3;
+        all[bad].largest = 5;
+        all[n - 1 - bad].largest += 3;
         found = amp_findings_first(all, n);
         CHECK_INT(found.rank, bad);
         CHECK_INT(found.fault.class, AMP_FAULT_FORWARD);
-        CHECK(found.refused == (bad == n - 1 - bad ? 8 : 5));
+        CHECK(found.largest == (bad == n - 1 - bad ? 8 : 5));
     }
 }
 

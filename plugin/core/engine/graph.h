@@ -155,10 +155,9 @@ void amp_graph_clear_gradients(struct amp_graph *);
  * the WEIGHTS words. */
 void amp_graph_weights_changed(struct amp_graph *);
 
-/* Reads the words of the pass: what went wrong, if anything. */
+/* Reads the words of the pass: what went wrong, if anything. backward: sets largest_gradient
+ * (tensors.h) too. */
 struct amp_fault amp_graph_fault(struct amp_graph *, bool backward);
-/* The largest magnitude that an FP16 store refused in backward, 0 if none. */
-double amp_graph_refused(struct amp_graph *);
 
 /* Whether the next training pass is inspected; inference never is. It looks at each layer's stored
  * output, and at its delta just before backward consumes it. */

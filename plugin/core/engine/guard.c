@@ -102,6 +102,18 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
     return find_backward(watch, fp16, n_layers);
 }
 
+double amp_largest_gradient(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
+                            int n_layers)
+{
+    uint32_t most = 0;
+    for (int i = 0; i < n_layers; i++)
+        for (int w = AMP_WATCH_DELTA; w <= AMP_WATCH_DY; w++) {
+            uint32_t bits = watch[i][w];
+            if (fp16[i] >> w & 1 && bits < AMPK_INF_BITS && bits > most) most = bits;
+        }
+    return magnitude_of(most);
+}
+
 /* As the searches above go: the input, forward, backward. */
 static int64_t place_of(const struct amp_fault *f)
 {
@@ -200,6 +212,13 @@ void amp_scaler_resume(struct amp_scaler *s, const struct amp_scaler *from)
     s->tracker = from->tracker;
 }
 
+/* Growth needs a full window of steps with room. */
+static void keep_from_growing(struct amp_scaler *s)
+{
+    s->tracker = 0;
+    s->no_room = true;
+}
+
 /* Lowers the scale; false at the floor. */
 static bool back_off(struct amp_scaler *s, double factor)
 {
@@ -207,29 +226,27 @@ static bool back_off(struct amp_scaler *s, double factor)
     if (lower < s->min) lower = s->min;
     if (lower == s->scale) return false;
     s->scale = lower;
-    /* Growth needs a full window without overflow. */
-    s->tracker = 0;
-    s->step_backoff = true;
+    keep_from_growing(s);
     s->backed_off++;
     return true;
 }
 
-/* During the search the scale may be many powers of two too high. amax says by how many at least,
- * so one replay jumps over them. After the search one step down is enough. */
-static double search_factor(const struct amp_scaler *s, double amax)
+/* During the search the scale may be many powers of two too high. largest says by how many at
+ * least, so one replay jumps over them. After the search one step down is enough. */
+static double search_factor(const struct amp_scaler *s, double largest)
 {
     double factor = s->backoff;
-    if (amax > FP16_MAX && isfinite(amax)) {
-        /* The largest power of two that brings amax below FP16's limit. */
-        double needed = exp2(floor(log2(FP16_MAX / amax)));
+    if (largest > FP16_MAX && isfinite(largest)) {
+        /* The largest power of two that brings it below FP16's limit. */
+        double needed = exp2(floor(log2(FP16_MAX / largest)));
         if (needed < factor) factor = needed;
     }
     return factor;
 }
 
-enum amp_verdict amp_scaler_overflow(struct amp_scaler *s, double amax)
+enum amp_verdict amp_scaler_overflow(struct amp_scaler *s, double largest)
 {
-    bool lowered = s->dynamic && back_off(s, s->searching ? search_factor(s, amax) : s->backoff);
+    bool lowered = s->dynamic && back_off(s, s->searching ? search_factor(s, largest) : s->backoff);
     /* The search may take as many replays as it needs: it ends at the floor. Later, a pass that
      * fails five times is better skipped. */
     bool may_retry = s->retry && (s->searching || s->tries < AMP_SCALER_RETRIES);
@@ -240,10 +257,11 @@ enum amp_verdict amp_scaler_overflow(struct amp_scaler *s, double amax)
     return AMP_VERDICT_RETRY;
 }
 
-void amp_scaler_pass(struct amp_scaler *s)
+void amp_scaler_pass(struct amp_scaler *s, double largest)
 {
     s->tries = 0;
     s->searching = false;
+    if (s->dynamic && largest * s->growth > FP16_MAX) keep_from_growing(s);
 }
 
 static void grow(struct amp_scaler *s)
@@ -260,9 +278,8 @@ static void grow(struct amp_scaler *s)
 enum amp_verdict amp_scaler_step(struct amp_scaler *s, bool applied, bool cause_is_scale)
 {
     s->tries = 0;
-    /* A step whose scale fell is not a clean one, even if its replay was applied. */
-    bool lowered = s->step_backoff, at_floor = s->at_floor && cause_is_scale;
-    s->step_backoff = s->at_floor = false;
+    bool room = !s->no_room, at_floor = s->at_floor && cause_is_scale;
+    s->no_room = s->at_floor = false;
     if (!applied) {
         s->skipped++;
         /* Only skips that a lower scale might have cured count as hopeless. */
@@ -271,7 +288,7 @@ enum amp_verdict amp_scaler_step(struct amp_scaler *s, bool applied, bool cause_
     }
     s->applied++;
     s->floor_skips = 0;
-    if (s->dynamic && !lowered && ++s->tracker >= s->window) grow(s);
+    if (s->dynamic && room && ++s->tracker >= s->window) grow(s);
     return AMP_VERDICT_RETRY;
 }
 

@@ -68,6 +68,11 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
  * that compute the same layers. No fault comes last. */
 bool amp_fault_before(const struct amp_fault *a, const struct amp_fault *b);
 
+/* The largest finite magnitude that backward stored as FP16, or would have, times the loss scale.
+ */
+double amp_largest_gradient(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
+                            int n_layers);
+
 const char *amp_watch_name(enum amp_watch);
 /* The same, of a fault: in a recurrent layer AMP_WATCH_Y is something else than in others. */
 const char *amp_fault_tensor(const struct amp_fault *, const struct amp_net_desc *);
@@ -95,11 +100,14 @@ bool amp_all_finite(const float *x, size_t n);
  * The loss scale and its rules. Pure state, no tensors.
  *
  * The rules are dynamic scaling as in Micikevicius et al. 2018, "Mixed Precision Training", section
- * 3.2, and in PyTorch's GradScaler, with four differences: a search from the top at start-up; a
- * floor and a ceiling; powers of two only, so that scaling and unscaling are exact; and a lower
- * scale can take effect inside a step, because gradients are accumulated unscaled.
+ * 3.2, and in PyTorch's GradScaler, with five differences: a search from the top at start-up; a
+ * floor and a ceiling; powers of two only, so that scaling and unscaling are exact; a lower scale
+ * can take effect inside a step, because gradients are accumulated unscaled; and the scale grows
+ * only after a window of steps whose gradients would have fit at the next scale too, since a growth
+ * that overflows costs a backward pass or a step.
  *
  *   pass overflowed ─► amp_scaler_overflow ─► RETRY at the new scale, or SKIP the step
+ *   pass was clean  ─► amp_scaler_pass
  *   step finished   ─► amp_scaler_step(applied) */
 
 #define AMP_SCALER_RETRIES    4  /* replays of one pass, start-up search aside */
@@ -111,12 +119,12 @@ struct amp_scaler {
     bool retry;     /* replay the pass before giving the step up */
     bool searching; /* start-up: no pass has been clean yet */
     double scale, growth, backoff, min, max;
-    int window;        /* clean steps before growth */
-    int tracker;       /* clean steps since the last change */
-    int tries;         /* replays of the present pass */
-    int floor_skips;   /* steps skipped in a row at the floor */
-    bool step_backoff; /* the scale fell during this step */
-    bool at_floor;     /* this step's last overflow left nowhere to go */
+    int window;      /* steps with room before growth */
+    int tracker;     /* steps with room since the last change, or the last one without */
+    int tries;       /* replays of the present pass */
+    int floor_skips; /* steps skipped in a row at the floor */
+    bool no_room;    /* this step overflowed, or would at the next scale */
+    bool at_floor;   /* this step's last overflow left nowhere to go */
     int64_t redone, skipped, applied, grown, backed_off;
 };
 
@@ -129,14 +137,14 @@ void amp_scaler_init(struct amp_scaler *, const struct amp_options *, int max_ba
  * are dynamic, also its scale (within this run's limits), tracker and search. */
 void amp_scaler_resume(struct amp_scaler *, const struct amp_scaler *from);
 
-/* A backward pass overflowed. amax: the largest finite magnitude that an FP16 store refused, or 0
- * if only inf or NaN were seen; during the search it allows a jump of more than one step down.
+/* A backward pass overflowed. largest: amp_largest_gradient; during the search one that FP16
+ * refused allows a jump of more than one step down.
  * RETRY: run the pass again at the scale, which is already lower. SKIP: give the step up; a dynamic
  * scale is lower for the next one. */
-enum amp_verdict amp_scaler_overflow(struct amp_scaler *, double amax);
+enum amp_verdict amp_scaler_overflow(struct amp_scaler *, double largest);
 
-/* A pass was clean. */
-void amp_scaler_pass(struct amp_scaler *);
+/* A pass was clean. largest: amp_largest_gradient. */
+void amp_scaler_pass(struct amp_scaler *, double largest);
 
 /* The step ended: applied, or skipped because of the scale (cause_is_scale) or for another reason.
  * STOP after AMP_SCALER_FLOOR_STOP skips in a row at the floor; the caller may ignore any other

@@ -169,7 +169,7 @@ static struct amp_finding look(struct amp_step *s, bool backward)
 {
     struct amp_finding f = nothing_found(s);
     f.fault = amp_graph_fault(s->graph, backward);
-    if (f.fault.class == AMP_FAULT_BACKWARD) f.refused = amp_graph_refused(s->graph);
+    if (backward) f.largest = s->graph->largest_gradient;
     if (f.fault.class == AMP_FAULT_INPUT) { /* not looked at by the host before */
         float value = NAN;
         int image = first_bad_input(s, &value);
@@ -266,7 +266,7 @@ bool amp_step_has_bad_truth(const struct amp_step *s)
 }
 
 /* The search for the first scale ends with the first clean pass. */
-static void accept_pass(struct amp_step *s)
+static void accept_pass(struct amp_step *s, const struct amp_finding *f)
 {
     if (s->scaler.searching && s->scaler.scale != s->scaler.max)
         amp_log_scale(s->log, "start-up search done", s->scaler.max, s->scaler.scale);
@@ -274,7 +274,7 @@ static void accept_pass(struct amp_step *s)
     /* The sums are those of this pass alone. */
     if (s->log->noisy && s->passes == 1 && !s->sent && s->graph->sums)
         s->pass_norm = amp_graph_sums_norm(s->graph);
-    amp_scaler_pass(&s->scaler);
+    amp_scaler_pass(&s->scaler, f->largest);
 }
 
 /* Runs backward again on the same forward: activations, loss deltas and dropout masks of the pass
@@ -292,7 +292,7 @@ static void replay(struct amp_step *s)
 static bool handle_backward_fault(struct amp_step *s, const struct amp_finding *f)
 {
     double old_scale = s->scaler.scale;
-    enum amp_verdict verdict = amp_scaler_overflow(&s->scaler, f->refused);
+    enum amp_verdict verdict = amp_scaler_overflow(&s->scaler, f->largest);
     amp_log_fault_of(s->log, f->rank, &f->fault, verdict, old_scale, s->scaler.scale, f->pass,
                      NULL);
     if (verdict == AMP_VERDICT_RETRY) {
@@ -353,7 +353,7 @@ static void judge_pass(struct amp_step *s)
         struct amp_finding f = look(s, true);
         if (judges_together(s)) s->peers->judge(s->peers->user, s, &f);
         if (f.fault.class == AMP_FAULT_NONE) {
-            accept_pass(s);
+            accept_pass(s, &f);
             return;
         }
         if (f.fault.class != AMP_FAULT_BACKWARD) {

@@ -39,7 +39,7 @@ enum { AMP_BAD_IMAGE_BYTES = 256 };
 /* What is wrong with a pass. All bytes are set, as it is sent. */
 struct amp_finding {
     struct amp_fault fault;         /* class NONE: nothing */
-    double refused;                 /* of a fault in backward: amp_graph_refused */
+    double largest;                 /* after backward: amp_largest_gradient */
     int pass;                       /* the subdivision */
     int image;                      /* of a fault in the input: its number in the pass */
     int rank;                       /* the process that found it; -1: this one */

@@ -208,23 +208,9 @@ struct amp_fault amp_graph_fault(struct amp_graph *g, bool backward)
     if (!watch) return (struct amp_fault){AMP_FAULT_DIVERGED, 0, AMP_WATCHES, 0};
     struct amp_fault fault =
         amp_fault_find((const uint32_t(*)[AMP_WATCHES])watch, g->fp16, g->n, backward);
+    if (backward)
+        g->largest_gradient =
+            amp_largest_gradient((const uint32_t(*)[AMP_WATCHES])watch, g->fp16, g->n);
     free(watch);
     return fault;
-}
-
-/* A word has the magnitude before the store, which the scaler uses to jump over several powers of
- * two. */
-double amp_graph_refused(struct amp_graph *g)
-{
-    uint32_t(*watch)[AMP_WATCHES] = read_watch(g);
-    double most = 0;
-    for (int i = 0; watch && i < g->n; i++)
-        for (int w = AMP_WATCH_DELTA; w <= AMP_WATCH_DY; w++) {
-            float value;
-            memcpy(&value, &watch[i][w], sizeof value);
-            if (g->fp16[i] >> w & 1 && ampk_amax_is_finite(watch[i][w]) && value > most)
-                most = value;
-        }
-    free(watch);
-    return most > 65504 ? most : 0;
 }

@@ -148,6 +148,7 @@ struct amp_graph {
     bool squares;             /* what watches weight gradients sums all gradients' squares too */
     float *grad_square;       /* their sum; backend memory behind loss_sums */
     float squared;            /* host copy, as of the last read; NAN: none */
+    double largest_gradient;  /* amp_largest_gradient, of the last backward that was judged */
     amp_see_function *see;    /* NULL: nobody looks; set by amp_graph_observe */
     void *see_user;
     amp_layer_function *trace; /* NULL: nobody traces; set by amp_graph_trace_layers */
