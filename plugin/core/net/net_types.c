@@ -30,6 +30,7 @@ bool amp_activation_from_name(const char *name, enum amp_dialect dialect,
 
 const char *amp_activation_nearest_name(const char *name)
 {
+    if (!strcmp(name, "silu")) return "swish"; /* as PyTorch calls it; selu is another */
     return amp_nearest_word(name, activation_names, AMPK_ACTIVATIONS);
 }
 
