@@ -12,7 +12,7 @@ void amp_vote_cast(const struct amp_step *s, const struct amp_scaler *begun, str
     v->sent = s->sent;
     v->cause_is_scale = s->cause_is_scale;
     v->searching = scaler->searching;
-    v->no_room = scaler->no_room;
+    v->tight = scaler->tight;
     v->at_floor = scaler->at_floor;
     v->tracker = scaler->tracker;
     v->scale = scaler->scale;
@@ -62,7 +62,7 @@ static void apply_scaler(const struct amp_vote *votes, int n, const struct amp_s
         s->redone += v->redone;
         s->backed_off += v->backed_off;
         s->searching = s->searching && v->searching;
-        s->no_room = s->no_room || v->no_room;
+        s->tight = s->tight || v->tight;
         s->at_floor = s->at_floor || v->at_floor;
         if (v->tracker < s->tracker) s->tracker = v->tracker;
         if (v->scale < s->scale) s->scale = v->scale;

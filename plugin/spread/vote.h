@@ -8,7 +8,7 @@
 struct amp_vote {
     bool poisoned, cause_is_scale;
     bool sent; /* what it sent ahead counts, as no backward was repeated after that */
-    bool searching, no_room, at_floor; /* of the loss scale, as in struct amp_scaler */
+    bool searching, tight, at_floor; /* of the loss scale, as in struct amp_scaler */
     int tracker, passes, bad_pass;
     int signal;      /* that asks this process to stop; 0: none */
     float told_loss; /* the losses: sums over the passes */

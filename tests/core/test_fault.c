@@ -243,6 +243,35 @@ AMP_TEST(layers_leaving_fp16_now_and_then_are_not)
     CHECK(amp_demotions_add(&e, 195, 20)); /* after 180 and 190 */
 }
 
+static float largest(void)
+{
+    return (float)amp_largest_gradient((const uint32_t(*)[AMP_WATCHES])watch, fp16, LAYERS);
+}
+
+AMP_TEST(only_gradients_stored_as_fp16_count_as_the_largest)
+{
+    static const enum amp_watch others[] = {AMP_WATCH_INPUT, AMP_WATCH_TRUTH, AMP_WATCH_WEIGHTS,
+                                            AMP_WATCH_Y,     AMP_WATCH_OUT,   AMP_WATCH_COPY,
+                                            AMP_WATCH_LOSS,  AMP_WATCH_DW,    AMP_WATCH_DBIAS};
+    reset();
+    CHECK(largest() == 0);
+    for (int i = 0; i < LAYERS; i++)
+        for (enum amp_watch w = AMP_WATCH_DELTA; w <= AMP_WATCH_DY; w++) {
+            reset();
+            set(i, w, 70000); /* also one that FP16 refused */
+            CHECK(largest() == 0);
+            store_as_fp16(i, w);
+            CHECK(largest() == 70000);
+            for (int k = 0; k < 9; k++) {
+                set(i, others[k], 80000);
+                store_as_fp16(i, others[k]);
+            }
+            CHECK(largest() == 70000);
+            set(i, w, INFINITY);
+            CHECK(largest() == 0);
+        }
+}
+
 /* Wherever the one number is, and whatever lies behind the last. */
 AMP_TEST(every_number_must_be_finite)
 {

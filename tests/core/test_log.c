@@ -166,7 +166,7 @@ AMP_TEST(every_word_of_a_fault)
         "2, image b.jpg); step skipped; the loss scale is not to blame and stays\n"
         "mixed precision: weights of layer 0 (convolutional) is not finite although all its "
         "operands are (largest inf, subdivision 0); step skipped\n"
-        "mixed precision: loss scale 2^3 -> 2^4 (clean window)\n"
+        "mixed precision: loss scale 2^3 -> 2^4 (gradients have room)\n"
         "mixed precision: layers left FP16 in 5 of the last 40 iterations: values that grow like "
         "this look like divergence; lower learning_rate, or lengthen burn_in\n"
         "mixed precision: layers left FP16 in 5 of the last 40 iterations: values that grow like "
@@ -194,7 +194,7 @@ AMP_TEST(every_word_of_a_fault)
     amp_log_fault(&log, &input, AMP_VERDICT_SKIP, 8, 8, 2, "a.jpg");
     amp_log_fault(&log, &truth, AMP_VERDICT_SKIP, 8, 8, 2, "b.jpg");
     amp_log_fault(&log, &weights, AMP_VERDICT_SKIP, 8, 8, 0, NULL);
-    amp_log_scale(&log, "clean window", 8, 16);
+    amp_log_scale(&log, "gradients have room", 8, 16);
     amp_log_many_demotions(&log, 5, 40);
     log.onecycle = true;
     amp_log_many_demotions(&log, 5, 40);

@@ -149,6 +149,29 @@ AMP_TEST(only_steps_that_fit_at_the_next_scale_count_for_the_window)
     }
 }
 
+/* The ceiling may be nearer than the growth. */
+AMP_TEST(the_next_scale_is_at_most_the_ceiling)
+{
+    start("loss_scale_init=32\nloss_scale_max=64\nloss_scale_window=1\nloss_scale_growth=4");
+    step_with(40000);
+    CHECK_NEAR(s.scale, 32, 0);
+    step_with(30000);
+    CHECK_NEAR(s.scale, 64, 0);
+}
+
+AMP_TEST(an_overflow_at_the_floor_restarts_the_window_too)
+{
+    start("loss_scale_init=1\nloss_scale_window=3");
+    clean_step();
+    clean_step();
+    failed_step();
+    clean_step();
+    clean_step();
+    CHECK_NEAR(s.scale, 1, 0);
+    clean_step();
+    CHECK_NEAR(s.scale, 2, 0);
+}
+
 AMP_TEST(two_clean_steps_with_a_window_of_two_then_an_overflow)
 {
     start("loss_scale_init=128\nloss_scale_window=2\nloss_scale_backoff=0.25");
@@ -484,13 +507,13 @@ static enum amp_verdict model_overflow(struct model *m, double amax)
 {
     int down = m->backoff, before = m->exponent;
     m->stuck = m->fixed || m->exponent == m->low;
+    m->since_change = 0;
+    m->held = true;
     if (m->stuck) return AMP_VERDICT_SKIP;
     if (m->search && amax > 65504 && isfinite(amax))
         while (ldexp(amax, -down) > 65504)
             down++;
     m->exponent = before - down < m->low ? m->low : before - down;
-    m->since_change = 0;
-    m->held = true;
     if (!m->replay || (!m->search && m->tries == 4)) return AMP_VERDICT_SKIP;
     m->tries++;
     return AMP_VERDICT_RETRY;
@@ -500,7 +523,8 @@ static void model_pass(struct model *m, double largest)
 {
     m->tries = 0;
     m->search = false;
-    if (m->fixed || ldexp(largest, m->growth) <= 65504) return;
+    int up = m->exponent + m->growth > m->high ? m->high - m->exponent : m->growth;
+    if (m->fixed || ldexp(largest, up) <= 65504) return;
     m->since_change = 0;
     m->held = true;
 }

@@ -643,8 +643,8 @@ AMP_TEST(the_scale_grows_after_clean_steps_and_says_so)
     for (int step = 0; step < 6; step++)
         CHECK(run_step(run, step, no_trouble));
     CHECK_NEAR(run->step.scaler.scale, 8, 0);
-    CHECK(strstr(said(run), "loss scale 2^1 -> 2^2 (clean window)") != NULL);
-    CHECK(strstr(said(run), "loss scale 2^2 -> 2^3 (clean window)") != NULL);
+    CHECK(strstr(said(run), "loss scale 2^1 -> 2^2 (gradients have room)") != NULL);
+    CHECK(strstr(said(run), "loss scale 2^2 -> 2^3 (gradients have room)") != NULL);
     end(run);
 }
 

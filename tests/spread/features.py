@@ -102,7 +102,7 @@ TOGETHER = {
                  ((CONSTANT, "policy=cosine"), *FEATURES["checkpointed"][1])),
     "lars": ("optimizer=lars\nema_alpha=0.5\nclip_grad_value=0.01\namp_dtype=fp32\n",
              ((CONSTANT, "policy=sgdr\nsgdr_cycle=3"), *FEATURES["frozen"][1])),
-    "lamb": ("optimizer=lamb\nema_alpha=0.9\nclip_grad_norm=0.1\nloss_scale_window=3\n",
+    "lamb": ("optimizer=lamb\nema_alpha=0.9\nclip_grad_norm=0.1\nloss_scale_init=2\nloss_scale_window=3\n",
              ((CONSTANT, "policy=cyclic\ncyclic_step=4"), *FEATURES["checkpointed"][1])),
 }
 # The schedules of these do not read max_batches, so a part of a run can end by it.

@@ -18,7 +18,7 @@ from processes import DARKNET, FAST, ORDERED, PLUGIN, STOCK, change, end, engine
 
 SOURCE = Path(sys.argv[5])
 # The default depends on max_batches, which differs between a run that is stopped and one that is not.
-WINDOW = ORDERED + "loss_scale_window=30\n"
+WINDOW = ORDERED + "loss_scale_init=2\nloss_scale_window=30\n"
 TRAIN = ["detector", "train", "toy.data", "toy.cfg"]
 
 

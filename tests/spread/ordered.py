@@ -12,7 +12,8 @@ import sys
 import processes
 from processes import AMP, DROPOUT, FAST, ORDERED, change, make, pair, start, train
 
-DTYPES = {"fp16": "amp_dtype=fp16\nloss_scale_window=5\n", "bf16": "amp_dtype=bf16\n", "fp32": "amp_dtype=fp32\n"}
+DTYPES = {"fp16": "amp_dtype=fp16\nloss_scale_init=2\nloss_scale_window=5\n", "bf16": "amp_dtype=bf16\n",
+          "fp32": "amp_dtype=fp32\n"}
 OPTIMIZERS = {"sgd": "", "adam": "adam=1\n"}
 NETS = {"plain": (), "dropout": (DROPOUT,)}
 SKIPPING = "amp_on_overflow=skip\nloss_scale_init=16777216\n"

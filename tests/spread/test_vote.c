@@ -32,6 +32,8 @@ static void start(int n)
                                 .reduced = true,
                                 .scale = 1024,
                                 .min = 1,
+                                .max = 16777216,
+                                .growth = 2,
                                 .window = 100,
                                 .tracker = 7,
                                 .redone = 5,
@@ -89,7 +91,7 @@ static void check_alike(int n)
         CHECK_INT(b->scaler.redone, a->scaler.redone);
         CHECK_INT(b->scaler.backed_off, a->scaler.backed_off);
         CHECK_INT(b->scaler.searching, a->scaler.searching);
-        CHECK_INT(b->scaler.no_room, a->scaler.no_room);
+        CHECK_INT(b->scaler.tight, a->scaler.tight);
         CHECK_INT(b->scaler.at_floor, a->scaler.at_floor);
         CHECK_INT(b->demotions.n, a->demotions.n);
     }
@@ -152,7 +154,7 @@ AMP_TEST(the_smallest_scale_counts)
         CHECK_INT(ranks[0].step.scaler.redone, 6);
         CHECK_INT(ranks[0].step.scaler.backed_off, 7);
         CHECK_INT(ranks[0].step.scaler.tracker, 0);
-        CHECK(ranks[0].step.scaler.no_room);
+        CHECK(ranks[0].step.scaler.tight);
         CHECK_INT(strstr(log, "overflow in another process") != NULL, bad > 0);
     }
 }
@@ -163,14 +165,11 @@ AMP_TEST(the_least_room_counts)
     FOR_EACH_POSITION(n, bad)
     {
         start(n);
-        begun.growth = 2;
-        for (int r = 0; r < n; r++) {
-            ranks[r].step.scaler.growth = 2;
+        for (int r = 0; r < n; r++)
             amp_scaler_pass(&ranks[r].step.scaler, r == bad ? 40000 : 30000);
-        }
         agree(n, -1);
         check_alike(n);
-        CHECK(ranks[0].step.scaler.no_room && ranks[0].step.scaler.scale == 1024);
+        CHECK(ranks[0].step.scaler.tight && ranks[0].step.scaler.scale == 1024);
         CHECK_INT(ranks[0].step.scaler.tracker, 0);
     }
 }

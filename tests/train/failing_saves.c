@@ -17,7 +17,9 @@
 #include <stdio_ext.h>
 #include <sys/stat.h>
 
-#define SEEDED "width=4\nheight=4\nloss_scale_window=3\nseed=3\namp_backup_every=0\n" MIXED
+#define SEEDED                                                                                     \
+    "width=4\nheight=4\nloss_scale_init=2\nloss_scale_window=3\nseed=3\namp_backup_every="         \
+    "0\n" MIXED
 
 static const char layers[] =
     CONV(3, NORMALIZED) "[connected]\noutput=4\nactivation=linear\n[cost]\n";

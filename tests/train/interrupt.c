@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define SMALL  "width=4\nheight=4\nloss_scale_window=3\n"
+#define SMALL  "width=4\nheight=4\nloss_scale_init=2\nloss_scale_window=3\n"
 #define SEEDED SMALL MIXED "seed=3\n"
 
 static const char layers[] =

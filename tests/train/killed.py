@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import toyset
 
 BYTES = 9700  # of the toy net's weights file
-KEYS = "mixed_precision=1\nseed=7\nloss_scale_window=30"
+KEYS = "mixed_precision=1\nseed=7\nloss_scale_init=2\nloss_scale_window=30"
 ENV = dict(os.environ, OMP_NUM_THREADS="2")
 RESUMED = re.compile(r"resumed from \S+: iteration (\d+),")
 

@@ -10,7 +10,7 @@
 #include <option_list.h>
 #include <stdbool.h>
 
-#define KEYS "mixed_precision=1\nseed=7\nloss_scale_window=3\n"
+#define KEYS "mixed_precision=1\nseed=7\nloss_scale_init=2\nloss_scale_window=3\n"
 
 enum { LOST_AFTER = 3, END = 6 };
 

@@ -7,6 +7,7 @@ usage: resume.py FIXED_TRAINING_LINKED FIXED_TRAINING_STOCK DARKNET [--random]
 """
 
 import os
+import re
 import resource
 import struct
 import subprocess
@@ -19,6 +20,7 @@ import toyset
 
 LINKED, STOCK, DARKNET = sys.argv[1:4]
 AMP = "mixed_precision=1\n"
+GROWS = "loss_scale_init=2\nloss_scale_window=3"
 RESUMED = "mixed precision: resumed from "
 MISSING = ".amp is not there: momentum"
 
@@ -92,15 +94,16 @@ def blow_up(weights):
 
 
 def check_resumed_runs(root):
-    said = check_same(root, "sgd", "loss_scale_window=3")
+    said = check_same(root, "sgd", GROWS)
+    assert re.search("raised [1-9]", said), said
+    said = check_same(root, "searched", "loss_scale_window=50", before=1, after=1)
     assert "start-up search" not in said, said
-    check_same(root, "searched", "loss_scale_window=50", before=1, after=1)
-    said = check_same(root, "adam", "adam=1\nloss_scale_window=3")
+    said = check_same(root, "adam", "adam=1\n" + GROWS)
     assert "momentum and Adam moments" in said, said
     check_same(root, "skip", "amp_on_overflow=skip\nloss_scale_init=16777216", before=6)
     check_same(root, "static", "loss_scale=128")
     check_same(root, "bf16", "amp_dtype=bf16")
-    check_same(root, "averaged", "ema_alpha=0.99\nloss_scale_window=3")
+    check_same(root, "averaged", "ema_alpha=0.99\n" + GROWS)
     said = check_same(root, "adamw", "optimizer=adamw\nclip_grad_value=0.01")
     assert "momentum and Adam moments" in said, said
     check_same(root, "lamb", "optimizer=lamb\nema_alpha=0.9\nclip_grad_norm=0.1\ndecay_bn=1")
@@ -132,7 +135,7 @@ def check_fork_average(root):
     after these."""
     for before in 1, 4, 9:
         name = "fork_average%d" % before
-        said = check_same(root, name, "amp_dialect=fork\nema_alpha=0.9\nloss_scale_window=3", before, 11 - before,
+        said = check_same(root, name, "amp_dialect=fork\nema_alpha=0.9\n" + GROWS, before, 11 - before,
                           start=seen_before(1003), saved="_last.weights", max_batches=2010)
         assert "has no moving average" not in said, said
         folder = root / name
@@ -208,7 +211,7 @@ def check_detector(root):
 
 def train_random(folder, start=None):
     """Up to iteration 200 of 1000; returns the sizes drawn. The last 200 all have one size."""
-    toyset.make(folder, net_keys=AMP + "seed=7\namp_sidecar=all\nloss_scale_window=30",
+    toyset.make(folder, net_keys=AMP + "seed=7\namp_sidecar=all\nloss_scale_init=2\nloss_scale_window=30",
                 max_batches=1000, batch=2, random_size=1)
     change_cfg(folder, "learning_rate=0.001", "learning_rate=0.00001")
     command = [DARKNET, "detector", "train", "toy.data", "toy.cfg"] + ([start] if start else [])

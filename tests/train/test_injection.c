@@ -494,7 +494,7 @@ static void check_unnoticed(struct bench *b, const struct fault *f)
     CHECK_INT(step->scaler.skipped, 0);
     CHECK_INT(step->scaler.redone, 0);
     CHECK_NEAR(step->scaler.scale, 2 * SCALE, 0);
-    CHECK(strstr(said(b->net), "loss scale 2^6 -> 2^7 (clean window)"));
+    CHECK(strstr(said(b->net), "loss scale 2^6 -> 2^7 (gradients have room)"));
     CHECK(!strstr(said(b->net), " of layer "));
 }
 

@@ -159,7 +159,7 @@ bool amp_all_finite(const float *x, size_t n)
 /* ==== the loss scale ====
  *
  * Decides when the loss scale falls, when it grows, and what follows from an overflow. It must not
- * know tensors, layers or the log: it sees an overflow as one number and a step as applied or
+ * know tensors, layers or the log: it sees a pass as one number and a step as applied or
  * not. */
 
 #define FP16_MAX 65504.0
@@ -216,7 +216,7 @@ void amp_scaler_resume(struct amp_scaler *s, const struct amp_scaler *from)
 static void keep_from_growing(struct amp_scaler *s)
 {
     s->tracker = 0;
-    s->no_room = true;
+    s->tight = true;
 }
 
 /* Lowers the scale; false at the floor. */
@@ -226,7 +226,6 @@ static bool back_off(struct amp_scaler *s, double factor)
     if (lower < s->min) lower = s->min;
     if (lower == s->scale) return false;
     s->scale = lower;
-    keep_from_growing(s);
     s->backed_off++;
     return true;
 }
@@ -247,6 +246,7 @@ static double search_factor(const struct amp_scaler *s, double largest)
 enum amp_verdict amp_scaler_overflow(struct amp_scaler *s, double largest)
 {
     bool lowered = s->dynamic && back_off(s, s->searching ? search_factor(s, largest) : s->backoff);
+    keep_from_growing(s);
     /* The search may take as many replays as it needs: it ends at the floor. Later, a pass that
      * fails five times is better skipped. */
     bool may_retry = s->retry && (s->searching || s->tries < AMP_SCALER_RETRIES);
@@ -257,18 +257,23 @@ enum amp_verdict amp_scaler_overflow(struct amp_scaler *s, double largest)
     return AMP_VERDICT_RETRY;
 }
 
+static double next_scale(const struct amp_scaler *s)
+{
+    double higher = s->scale * s->growth;
+    return higher > s->max ? s->max : higher;
+}
+
 void amp_scaler_pass(struct amp_scaler *s, double largest)
 {
     s->tries = 0;
     s->searching = false;
-    if (s->dynamic && largest * s->growth > FP16_MAX) keep_from_growing(s);
+    if (largest * (next_scale(s) / s->scale) > FP16_MAX) keep_from_growing(s);
 }
 
 static void grow(struct amp_scaler *s)
 {
-    double higher = s->scale * s->growth;
+    double higher = next_scale(s);
     s->tracker = 0;
-    if (higher > s->max) higher = s->max;
     /* At the ceiling: nothing grew, nothing is counted. */
     if (higher == s->scale) return;
     s->scale = higher;
@@ -278,8 +283,8 @@ static void grow(struct amp_scaler *s)
 enum amp_verdict amp_scaler_step(struct amp_scaler *s, bool applied, bool cause_is_scale)
 {
     s->tries = 0;
-    bool room = !s->no_room, at_floor = s->at_floor && cause_is_scale;
-    s->no_room = s->at_floor = false;
+    bool room = !s->tight, at_floor = s->at_floor && cause_is_scale;
+    s->tight = s->at_floor = false;
     if (!applied) {
         s->skipped++;
         /* Only skips that a lower scale might have cured count as hopeless. */

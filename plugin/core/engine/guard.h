@@ -69,7 +69,8 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
 bool amp_fault_before(const struct amp_fault *a, const struct amp_fault *b);
 
 /* The largest finite magnitude that backward stored as FP16, or would have, times the loss scale.
- */
+ * Not known are those that the backend does not watch (watching_costs) and what an FP16 layer adds
+ * to the delta of an FP32 one: if such a value overflows, its tensor's sums do, or it is inf. */
 double amp_largest_gradient(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
                             int n_layers);
 
@@ -123,7 +124,7 @@ struct amp_scaler {
     int tracker;     /* steps with room since the last change, or the last one without */
     int tries;       /* replays of the present pass */
     int floor_skips; /* steps skipped in a row at the floor */
-    bool no_room;    /* this step overflowed, or would at the next scale */
+    bool tight;      /* this step overflowed, or would at the next scale */
     bool at_floor;   /* this step's last overflow left nowhere to go */
     int64_t redone, skipped, applied, grown, backed_off;
 };

@@ -546,7 +546,8 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
     s->updated = s->applying;
     if (s->graph->counts) numbers.clipped = s->graph->counts->clipped;
     enum amp_verdict verdict = amp_scaler_step(&s->scaler, s->applying, s->cause_is_scale);
-    if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
+    if (s->scaler.scale != before)
+        amp_log_scale(s->log, "gradients have room", before, s->scaler.scale);
     /* Per image, as Darknet prints it. */
     double loss = s->passes ? s->loss_sum / (s->passes * s->graph->net->batch) : 0;
     look_at_memory(s);

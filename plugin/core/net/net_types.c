@@ -2,6 +2,7 @@
  * have an executor (layers.c) or how a cfg is read. */
 
 #include <string.h>
+#include <strings.h>
 
 #include "plugin/core/read/text.h"
 #include "net.h"
@@ -30,7 +31,7 @@ bool amp_activation_from_name(const char *name, enum amp_dialect dialect,
 
 const char *amp_activation_nearest_name(const char *name)
 {
-    if (!strcmp(name, "silu")) return "swish"; /* as PyTorch calls it; selu is another */
+    if (!strcasecmp(name, "SiLU")) return "swish"; /* as PyTorch calls it; selu is another */
     return amp_nearest_word(name, activation_names, AMPK_ACTIVATIONS);
 }
 

@@ -212,19 +212,27 @@ static bool is_idle_without_the_plugin(const char *key)
     return amp_option_is_key(key) && strcmp(key, "seed") && strcmp(key, "mixed_precision");
 }
 
+/* Other nets of the fork's load images by stock's rules. */
+static bool loads_by_fork(const struct amp_cfg_file *cfg)
+{
+    return cfg->dialect == AMP_DIALECT_FORK &&
+           !strcmp(cfg->sections[cfg->n_sections - 1].name, "[yolo]");
+}
+
 /* Keys that have no effect beside the others. */
 static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
 {
     const struct amp_options *o = r->options;
-    struct amp_cfg_idle all = {0}, scales = {0}, loading = {0}, reduced = {0}, log = {0};
+    struct amp_cfg_idle all = {0}, scales = {0}, loading = {0}, stocks = {0}, log = {0};
     for (int i = 0; i < net->n_entries; i++) {
         const struct amp_cfg_entry *e = &net->entries[i];
         bool reduces = !strcmp(e->key, "amp_jpeg_scale");
         bool loads = reduces || !strcmp(e->key, "amp_image_cache");
+        bool darknets = !strcmp(e->key, "amp_loader") && o->loader == AMP_LOADER_DARKNET;
         if (!o->mixed_precision && is_idle_without_the_plugin(e->key)) amp_cfg_idle_add(&all, e);
         if (!strncmp(e->key, "loss_scale", 10)) amp_cfg_idle_add(&scales, e);
         if (loads) amp_cfg_idle_add(&loading, e);
-        if (reduces) amp_cfg_idle_add(&reduced, e);
+        if ((reduces && o->jpeg_scale) || darknets) amp_cfg_idle_add(&stocks, e);
         if (!strncmp(e->key, "amp_log_", 8)) amp_cfg_idle_add(&log, e);
     }
     amp_note_idle(&r->complaints, &all, "has no effect without mixed_precision=1");
@@ -232,11 +240,11 @@ static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
     if (o->dtype != AMP_DTYPE_FP16)
         amp_note_idle(&r->complaints, &scales, "has no effect with amp_dtype=%s: the scale is 1",
                       amp_cfg_string(net, "amp_dtype", ""));
-    if (o->loader == AMP_LOADER_DARKNET)
+    if (loads_by_fork(r->complaints.cfg))
+        amp_note_idle(&r->complaints, &stocks,
+                      "has no effect: images are loaded by AlexeyAB's rules");
+    else if (o->loader == AMP_LOADER_DARKNET)
         amp_note_idle(&r->complaints, &loading, "has no effect with amp_loader=darknet");
-    else if (o->jpeg_scale && r->complaints.cfg->dialect == AMP_DIALECT_FORK)
-        amp_note_idle(&r->complaints, &reduced,
-                      "has no effect by AlexeyAB's rules, whose loader crops whole images");
     if (!o->log_path[0]) amp_note_idle(&r->complaints, &log, "has no effect without amp_log");
 }
 
