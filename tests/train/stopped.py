@@ -96,7 +96,7 @@ def stop_now_and_then(args, rng, folder, rounds):
 
 def check_goes_on(args, rng, root):
     for name, keys in (("sgd", ""), ("adam", "adam=1\n")):
-        settings = dict(net_keys=AMP + "loss_scale_init=2\nloss_scale_window=30\n" + keys, max_batches=600)
+        settings = dict(net_keys=AMP + "loss_scale_window=30\n" + keys, max_batches=600)
         whole = toyset.make(root / name / "whole", **settings)
         stopped = toyset.make(root / name / "stopped", **settings)
         end(start(args, whole), whole, 0)
