@@ -489,6 +489,7 @@ static void check_unnoticed(struct bench *b, const struct fault *f)
     if (is_amplified(b, f)) {
         CHECK_INT(step->scaler.skipped, 0);
         CHECK_INT(strstr(said(b->net), "overflowed") != NULL, step->scaler.redone > 0);
+        CHECK_INT(step->scaler.tracker, 0); /* that is why the scale did not grow */
         return;
     }
     CHECK_INT(step->scaler.skipped, 0);

@@ -69,8 +69,9 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
 bool amp_fault_before(const struct amp_fault *a, const struct amp_fault *b);
 
 /* The largest finite magnitude that backward stored as FP16, or would have, times the loss scale.
- * Not known are those that the backend does not watch (watching_costs) and what an FP16 layer adds
- * to the delta of an FP32 one: if such a value overflows, its tensor's sums do, or it is inf. */
+ * It leaves out values that no word shows the size of: deltas where watching costs a pass
+ * (watching_costs), and what an FP16 layer adds to the delta of an FP32 one. Of those only an
+ * overflow is seen. */
 double amp_largest_gradient(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
                             int n_layers);
 
