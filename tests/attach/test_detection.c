@@ -487,12 +487,21 @@ AMP_TEST(the_keys_choose_the_loader)
     CHECK(!chosen(NULL, &args));
     s.options.loader = AMP_LOADER_DARKNET;
     CHECK(!chosen(&s, &args));
+    CHECK(strstr(s.log.feeding, "amp_loader=fast"));
+    net.dialect = AMP_DIALECT_FORK; /* and it ends in [region] */
+    CHECK(!chosen(&s, &args));
     s.options.loader = AMP_LOADER_FAST;
     s.options.jpeg_scale = true;
     s.options.image_cache = 1;
     const struct amp_image_loader *l = chosen(&s, &args);
     REQUIRE(l);
     CHECK(l->reduces && l->cache);
+    s.options.loader = AMP_LOADER_DARKNET;
+    head.loss.yolo.own_rules = true; /* it ends in [yolo], whose images Darknet cannot load */
+    CHECK(chosen(&s, &args) == l);
+    CHECK(!strstr(s.log.feeding, "amp_loader=fast"));
+    s.options.loader = AMP_LOADER_FAST;
+    head.loss.yolo.own_rules = false;
     args.type = CLASSIFICATION_DATA;
     CHECK(chosen(&s, &args) == l);
     args.type = REGRESSION_DATA;

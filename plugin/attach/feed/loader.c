@@ -36,12 +36,16 @@ int amp_loader_threads(const struct amp_session *s, const load_args *args)
     return threads > 1 ? threads : 1;
 }
 
+static bool has_fast(data_type type)
+{
+    return type == DETECTION_DATA || type == CLASSIFICATION_DATA;
+}
+
 /* What would help if training waits for images. */
-static const char *advice(const struct amp_session *s, const load_args *args)
+static const char *advice(const struct amp_session *s, const load_args *args, bool is_fast)
 {
     int threads = amp_loader_threads(s, args);
-    bool has_fast = args->type == DETECTION_DATA || args->type == CLASSIFICATION_DATA;
-    if (s->options.loader == AMP_LOADER_DARKNET && has_fast)
+    if (!is_fast && has_fast(args->type))
         return "amp_loader=fast loads JPEGs several times as fast";
     if (threads < cores() && threads < args->n)
         return "raise amp_loader_threads: it is less than the number of cores";
@@ -71,14 +75,11 @@ void amp_loader_choose(struct amp_session *s, const load_args *args, struct amp_
 {
     *l = (struct amp_row_loader){0};
     if (!s) return;
-    s->log.feeding = advice(s, args);
-    s->log.replaced = amp_images_replaced;
     l->by_crops = amp_crops_of(s->desc, args, &l->crops);
-    bool fast = s->options.loader == AMP_LOADER_FAST;
-    bool ours = args->type == CLASSIFICATION_DATA ? fast
-                : args->type == DETECTION_DATA    ? fast || s->desc->dialect != AMP_DIALECT_STOCK
-                                                  : false;
-    if (ours) l->fast = fast_loader(&s->options);
+    bool asked = s->options.loader == AMP_LOADER_FAST && has_fast(args->type);
+    if (asked || l->by_crops) l->fast = fast_loader(&s->options);
+    s->log.feeding = advice(s, args, l->fast);
+    s->log.replaced = amp_images_replaced;
 }
 
 /* ---- one row ---- */
