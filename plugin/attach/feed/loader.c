@@ -36,6 +36,7 @@ int amp_loader_threads(const struct amp_session *s, const load_args *args)
     return threads > 1 ? threads : 1;
 }
 
+/* Whether amp_loader=fast has code for it. */
 static bool has_fast(data_type type)
 {
     return type == DETECTION_DATA || type == CLASSIFICATION_DATA;
